@@ -1,0 +1,42 @@
+# Two commands are enough: `make demo` and `make test`. Both set up .venv on their own.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Real data for tests and results, where it lies beside the checkout.
+ifneq ($(wildcard ../shared/data),)
+export POLYSHOT_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: demo test format bench clean
+
+demo: $(VENV)/.runtime
+	$(BIN)/python -m polyshot.demo
+
+test: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.gp
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(PIP) -e '.[dev]'
+	@touch $@

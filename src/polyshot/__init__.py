@@ -1,0 +1,1 @@
+"""Bayesian few-shot classification with one-vs-each Pólya-Gamma Gaussian processes."""

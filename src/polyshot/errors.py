@@ -1,0 +1,13 @@
+"""The exceptions that polyshot raises on bad input; each says what was wrong and what would be right."""
+
+
+class PolyshotError(Exception):
+    """Base of every error of polyshot."""
+
+
+class InputError(PolyshotError, ValueError):
+    """An argument has a wrong shape, type, range or name, or holds NaN or infinity."""
+
+
+class DataError(PolyshotError):
+    """A data set, file or folder is missing, corrupt or too small for what was asked of it."""

@@ -1,1 +1,73 @@
-"""The mathematics: tensors in, tensors out."""
+"""The mathematics: tensors in, tensors out; knows no image, episode or file.
+
+Shapes are [*batch, M, N, C] throughout: any leading batch of tasks of one shape, M chains, N support examples,
+C classes. docs/notation.md maps the paper's symbols to these names.
+"""
+
+from polyshot.gp.diagnostics import effective_sample_size, split_r_hat
+from polyshot.gp.gibbs import Chain, GibbsState, Prior, draw_latent, draw_prior, gibbs, gibbs_step
+from polyshot.gp.kernels import (
+    KERNELS,
+    RBF,
+    ConstantMean,
+    Cosine,
+    DKTCosine,
+    Kernel,
+    Linear,
+    NormalizedRBF,
+    make_kernel,
+)
+from polyshot.gp.least_squares import LeastSquaresGP
+from polyshot.gp.likelihoods import LIKELIHOODS, Gaussian, Likelihood, LogisticSoftmax, OneVsEach, Softmax
+from polyshot.gp.logistic_softmax import LogisticSoftmaxGP
+from polyshot.gp.model import GPModel
+from polyshot.gp.objectives import marginal_likelihood, predictive_likelihood
+from polyshot.gp.one_vs_each import OneVsEachGP
+from polyshot.gp.polya_gamma import polya_gamma_mean, sample_polya_gamma
+from polyshot.gp.posterior import Conditional, Logits, Sites
+from polyshot.gp.predictive import Prediction, class_log_probs, predict
+from polyshot.gp.variational import Variational, elbo, fit_variational
+
+__all__ = [
+    "KERNELS",
+    "LIKELIHOODS",
+    "RBF",
+    "Chain",
+    "Conditional",
+    "ConstantMean",
+    "Cosine",
+    "DKTCosine",
+    "GPModel",
+    "Gaussian",
+    "GibbsState",
+    "Kernel",
+    "LeastSquaresGP",
+    "Likelihood",
+    "Linear",
+    "LogisticSoftmax",
+    "LogisticSoftmaxGP",
+    "Logits",
+    "NormalizedRBF",
+    "OneVsEach",
+    "OneVsEachGP",
+    "Prediction",
+    "Prior",
+    "Sites",
+    "Softmax",
+    "Variational",
+    "class_log_probs",
+    "draw_latent",
+    "draw_prior",
+    "effective_sample_size",
+    "elbo",
+    "fit_variational",
+    "gibbs",
+    "gibbs_step",
+    "make_kernel",
+    "marginal_likelihood",
+    "polya_gamma_mean",
+    "predict",
+    "predictive_likelihood",
+    "sample_polya_gamma",
+    "split_r_hat",
+]

@@ -1,0 +1,108 @@
+"""The contract of a GP classifier with auxiliary variables, and log p(Y | X, sites) with its closed gradient.
+
+A model says how its auxiliary variables are drawn given f, and what f is given them. Sampling (gibbs.py),
+prediction (predictive.py) and learning (objectives.py) are written once, for all of them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from polyshot.gp.likelihoods import Likelihood
+from polyshot.gp.posterior import Conditional, Mean, Sites, cholesky, full_mean
+
+_CHUNK_BYTES = 2**27
+
+
+class GPModel(ABC):
+    """A likelihood over the class logits together with its conditionally Gaussian form."""
+
+    likelihood: Likelihood
+
+    @abstractmethod
+    def contrast(self, f: Float[Tensor, "*batch m n c"], y: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch m n c"]:
+        """Psi = A f, what the sites look at."""
+
+    @abstractmethod
+    def draw_sites(
+        self,
+        f: Float[Tensor, "*batch m n c"],
+        y: Int[Tensor, "*batch n"],
+        generators: Sequence[np.random.Generator],
+    ) -> Sites:
+        """Draw the auxiliary variables given f; one generator a task of the flattened batch."""
+
+    @abstractmethod
+    def condition(
+        self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
+    ) -> Conditional:
+        """The Gaussian p(f | X, Y, sites), differentiable in K and in the mean [*batch, N, C]."""
+
+    def solve(
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        omega: Float[Tensor, "*batch m n c"],
+        r: Float[Tensor, "*batch m n c"],
+    ) -> Float[Tensor, "*batch m n c"]:
+        """A^T B^-1 r for one right-hand side a chain; here for models with A the identity."""
+        root = omega.mT.sqrt()
+        H = root[..., :, None] * K[..., None, None, :, :] * root[..., None, :]
+        L = cholesky(H + torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
+        return (root[..., None] * torch.cholesky_solve((root * r.mT)[..., None], L)).squeeze(-1).mT
+
+    def log_marginal(
+        self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
+    ) -> Float[Tensor, "*batch m"]:
+        """log p(Y | X, sites) of each chain, with its closed-form gradient in K and in the mean.
+
+        Its integral over the prior of the auxiliary variables is p(Y | X) itself: no factor is dropped that
+        depends on them.
+        """
+        mean = full_mean(mean, (*K.shape[:-1], sites.omega.shape[-1]), K)
+        result: Tensor = _LogMarginal.apply(K, mean, self, y, sites)  # type: ignore[no-untyped-call]
+        return result
+
+
+def chain_chunks(sites: Sites) -> list[Sites]:
+    """The sites in groups of chains, so that the N x N blocks of one group stay within a fixed memory."""
+    m, n, c = sites.omega.shape[-3:]
+    tasks = sites.omega[..., 0, 0, 0].numel() // max(m, 1)
+    size = max(1, int(_CHUNK_BYTES / (8 * max(tasks, 1) * c * n * n)))
+    pairs = zip(torch.split(sites.omega, size, -3), torch.split(sites.kappa, size, -3), strict=True)
+    return [Sites(omega, kappa) for omega, kappa in pairs]
+
+
+class _LogMarginal(torch.autograd.Function):
+    """d/dK is half the sum over classes of a_c a_c^T - G_cc, d/dmean is a; nothing is differentiated through."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, mean: Tensor, model: GPModel, y: Tensor, sites: Sites) -> Tensor:
+        values, slopes, weights = [], [], []
+        for chunk in chain_chunks(sites):
+            conditional = model.condition(K, y, chunk, mean)
+            values.append(conditional.log_marginal)
+            weights.append(conditional.a)
+            if ctx.needs_input_grad[0]:
+                slopes.append((conditional.a @ conditional.a.mT - conditional.block_sum()) / 2)
+        ctx.save_for_backward(torch.cat(slopes, -3) if slopes else None, torch.cat(weights, -3))
+        return torch.cat(values, -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, None, None, None]:
+        slopes, weights = ctx.saved_tensors
+        factor = grad[..., None, None]
+        return (
+            None if slopes is None else (factor * slopes).sum(-3),
+            (factor * weights).sum(-3),
+            None,
+            None,
+            None,
+        )

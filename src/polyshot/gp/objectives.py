@@ -1,0 +1,95 @@
+"""The two objectives of Section 4.5, to be maximised: functions of a kernel and a task that autograd differentiates.
+
+The Gibbs chains run without gradients; what is differentiated is log p(Y | X, sites) or log p(y_* | x_*, S, sites)
+at their last step, averaged over the chains (Fisher's identity).
+"""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from polyshot.errors import InputError
+from polyshot.gp.gibbs import Start, gibbs
+from polyshot.gp.kernels import Kernel
+from polyshot.gp.model import GPModel
+from polyshot.gp.posterior import Mean, check_task
+from polyshot.gp.predictive import Rule, class_log_probs
+from polyshot.gp.random import Seeds, as_generators, standard_normal
+
+
+def marginal_likelihood(
+    model: GPModel,
+    kernel: Kernel,
+    x: Float[Tensor, "*batch n d"],
+    y: Int[Tensor, "*batch n"],
+    n_way: int,
+    *,
+    n_chains: int = 20,
+    n_steps: int = 1,
+    start: Start = "prior",
+    mean: Mean = 0.0,
+    seed: Seeds = None,
+) -> Float[Tensor, "*batch"]:
+    """L_ML: log p(Y | X, sites) averaged over chains; `x` is support and query together, as the paper trains."""
+    K, y = check_task(kernel(x), y, n_way)
+    chain = gibbs(
+        model,
+        K.detach(),
+        y,
+        n_way,
+        n_chains=n_chains,
+        n_steps=n_steps,
+        start=start,
+        mean=_detached(mean),
+        latent=False,
+        seed=seed,
+    )
+    return model.log_marginal(K, y, chain.draws, mean).mean(-1)
+
+
+def predictive_likelihood(
+    model: GPModel,
+    kernel: Kernel,
+    x: Float[Tensor, "*batch n d"],
+    y: Int[Tensor, "*batch n"],
+    x_query: Float[Tensor, "*batch q d"],
+    y_query: Int[Tensor, "*batch q"],
+    n_way: int,
+    *,
+    n_chains: int = 20,
+    n_steps: int = 1,
+    start: Start = "prior",
+    mean: Mean = 0.0,
+    rule: Rule = "sigmoid",
+    n_draws: int = 32,
+    seed: Seeds = None,
+) -> Float[Tensor, "*batch"]:
+    """L_PL: sum over the queries of log p(y_* | x_*, S, sites), averaged over chains."""
+    K, y = check_task(kernel(x), y, n_way)
+    if bool(((y_query < 0) | (y_query >= n_way)).any()):
+        raise InputError(f"query labels must lie in 0..{n_way - 1}")
+    generators = as_generators(seed, y.shape[:-1].numel())
+    chain = gibbs(
+        model,
+        K.detach(),
+        y,
+        n_way,
+        n_chains=n_chains,
+        n_steps=n_steps,
+        start=start,
+        mean=_detached(mean),
+        latent=False,
+        seed=generators,
+    )
+    K_star, k_star_star = kernel(x_query, x).double(), kernel.diagonal(x_query).double()
+    logits = model.condition(K, y, chain.draws, mean).query(K_star, k_star_star, mean)
+    noise = None
+    if rule == "monte-carlo":
+        shape = (n_chains, n_draws, *logits.mean.shape[-2:])
+        noise = standard_normal(generators, shape, K).reshape(*y.shape[:-1], *shape)
+    log_probs = class_log_probs(logits, model.likelihood, rule, noise=noise)
+    labels = y_query.long()[..., None, :, None].expand(*log_probs.shape[:-1], 1)
+    return log_probs.gather(-1, labels).squeeze(-1).sum(-1).mean(-1)
+
+
+def _detached(mean: Mean) -> Mean:
+    return mean.detach() if isinstance(mean, Tensor) else mean

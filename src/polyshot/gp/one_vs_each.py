@@ -1,0 +1,279 @@
+"""The paper's model: GP priors on class logits under the one-vs-each likelihood, by Pólya-Gamma sites.
+
+Snell & Zemel (2021), Sections 3 and 4 and Appendix A. The site of example i and class c != y_i looks at
+psi = f_y - f_c with kappa = 1/2 and omega ~ PG(1, psi); the comparison of a class with itself is left out
+(omega = 0 there), which changes nothing but a constant.
+
+A^T Omega A is, for each example, the Laplacian of a star around its own class. Eliminating the star's centre
+first (as softmax's Laplace approximation does, Rasmussen & Williams, Algorithm 3.3) and then adding what is
+known of the centre gives Appendix A's matrices without its indefinite 2N x 2N system. With J's column j the
+product of R_{y_j} and K's column j, and Y_c the diagonal of class c's indicator:
+
+    R_c = (K + 1/omega_c)^-1           on the examples not of class c, zero elsewhere
+    C1  = sum_c R_c                                                    [N, N] positive definite
+    C2  = [y_i = y_j] (K - K J) + (I - J)^T C1^-1 (I - J)              [N, N] positive definite
+    U_c = (I - R_c K) Y_c - R_c C1^-1 (I - J)
+    G_cc' = [c = c'] R_c - R_c C1^-1 R_c' + U_c C2^-1 U_c'^T
+    log |I + K A^T Omega A| = sum_c log |H_c| + log |C1| + log |C2|
+
+O(C N^3) in all. Nothing is subtracted that nearly cancels, whatever the scale of K.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.linalg import solve_triangular
+
+from polyshot.errors import InputError
+from polyshot.gp._compiled import in_threads, solve_chains
+from polyshot.gp.likelihoods import OneVsEach
+from polyshot.gp.model import GPModel
+from polyshot.gp.polya_gamma import sample_polya_gamma
+from polyshot.gp.posterior import (
+    Conditional,
+    Logits,
+    Mean,
+    Sites,
+    as_array,
+    cholesky,
+    class_blocks,
+    full_mean,
+    log_determinant,
+    one_hot,
+    own,
+    residual,
+)
+
+
+class OneVsEachGP(GPModel):
+    """The one-vs-each GP; `weights` [C, C] > 0 are those of the composite likelihood (one by default)."""
+
+    def __init__(self, weights: Float[Tensor, "c c"] | None = None) -> None:
+        self.likelihood: OneVsEach = OneVsEach(weights)
+
+    def contrast(self, f: Float[Tensor, "*batch m n c"], y: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch m n c"]:
+        """Psi = f_y - f, zero at the example's own class."""
+        return own(f, y)[..., None] - f
+
+    def comparisons(self, y: Int[Tensor, "*batch n"], n_way: int) -> Float[Tensor, "*batch n c"]:
+        """Weight of each comparison, the b of its PG(b, psi): zero at the example's own class."""
+        weights = self.likelihood.weights
+        if weights is None:
+            return (~one_hot(y, n_way)).double()
+        if weights.shape[0] != n_way:
+            raise InputError(f"weights are for {weights.shape[0]} classes, the task has {n_way}")
+        return torch.where(one_hot(y, n_way), 0.0, weights.to(y.device).double()[y])
+
+    def draw_sites(
+        self,
+        f: Float[Tensor, "*batch m n c"],
+        y: Int[Tensor, "*batch n"],
+        generators: Sequence[np.random.Generator],
+    ) -> Sites:
+        """omega ~ PG(b, f_y - f_c), kappa = b / 2 (Section 4.3)."""
+        b = self.comparisons(y, f.shape[-1])
+        return self.sites_at(self.contrast(f, y), b, generators)
+
+    def sites_at(
+        self,
+        psi: Float[Tensor, "*batch m n c"],
+        b: Float[Tensor, "*batch n c"],
+        generators: Sequence[np.random.Generator],
+    ) -> Sites:
+        """omega ~ PG(b, psi), task by task from its generator."""
+        if bool((b != b.round()).any()):
+            raise InputError("Gibbs sampling needs integer pairwise weights; the variational posterior takes any")
+        omega = torch.zeros(psi.shape, dtype=psi.dtype, device=psi.device)
+        m, n, c = psi.shape[-3:]
+        tasks = zip(
+            omega.view(-1, m, n, c),
+            psi.reshape(-1, m, n, c),
+            b.reshape(-1, n, c).long(),
+            generators,
+            strict=True,
+        )
+        for omega_t, psi_t, b_t, generator in tasks:
+            there = b_t > 0
+            counts = 1 if self.likelihood.weights is None else b_t[there].expand(psi_t.shape[0], -1)
+            omega_t[:, there] = sample_polya_gamma(counts, psi_t[:, there], generator)
+        return Sites(omega, (b / 2)[..., None, :, :].expand_as(omega))
+
+    def condition(
+        self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
+    ) -> "OneVsEachConditional":
+        """The Gaussian p(f | X, Y, omega), differentiable in K and in the mean."""
+        n_way = sites.omega.shape[-1]
+        R, log_det_H = class_blocks(K, sites.omega)
+        Y = one_hot(y, n_way).to(K)
+        identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
+        Kb = K[..., None, :, :]
+        columns = _OwnColumns.of(y, n_way)
+        J = columns.product(R, Kb.expand(*R.shape[:-3], *K.shape[-2:]))
+        L1 = cholesky(R.sum(-3))
+        Z = solve_triangular(L1, identity - J, upper=False)
+        same = (Y @ Y.mT)[..., None, :, :]
+        L2 = cholesky(same * (Kb - Kb @ J) + Z.mT @ Z)
+        star = _Star(K, Y, R, J, L1, L2, Z, columns)
+
+        mu = full_mean(mean, (*K.shape[:-1], n_way), K)[..., None, :, :]
+        psi_mu = self.contrast(mu, y)
+        a = star.solve(residual(sites, psi_mu.expand_as(sites.omega)), y)
+        q = sites.kappa - sites.omega * psi_mu
+        quadratic = (q * self.contrast(Kb @ a, y)).sum((-2, -1))
+        offset = (sites.kappa * (psi_mu - 2 * np.log(2.0)) - sites.omega * psi_mu**2 / 2).sum((-2, -1))
+        log_det = log_det_H + log_determinant(L1) + log_determinant(L2)
+        return OneVsEachConditional(K, R, a, offset + (quadratic - log_det) / 2, star)
+
+    def solve(
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        omega: Float[Tensor, "*batch m n c"],
+        r: Float[Tensor, "*batch m n c"],
+    ) -> Float[Tensor, "*batch m n c"]:
+        """A^T B^-1 r for one right-hand side a chain, by the compiled loop over chains."""
+        return self._compiled_solve(K, y, omega, r, with_variance=False)[0]
+
+    def solve_with_variance(
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        omega: Float[Tensor, "*batch m n c"],
+        r: Float[Tensor, "*batch m n c"],
+    ) -> tuple[Float[Tensor, "*batch m n c"], Float[Tensor, "*batch m n c"]]:
+        """`solve`, and the posterior variance of psi = f_y - f_c for every example."""
+        return self._compiled_solve(K, y, omega, r, with_variance=True)
+
+    def _compiled_solve(
+        self, K: Tensor, y: Tensor, omega: Tensor, r: Tensor, with_variance: bool
+    ) -> tuple[Tensor, Tensor]:
+        n, n_way = omega.shape[-2:]
+        K_flat, y_flat = as_array(K.reshape(-1, n, n)), as_array(y.reshape(-1, n))
+        omega_flat, r_flat = (as_array(x.mT.reshape(-1, n_way, n)) for x in (omega, r))
+        a = np.empty_like(omega_flat)
+        variance = np.empty_like(omega_flat) if with_variance else np.empty((0, 0, 0))
+        in_threads(
+            lambda first, last: solve_chains(K_flat, y_flat, omega_flat, r_flat, first, last, a, variance), len(a)
+        )
+        result, spread = (torch.from_numpy(x).to(K.device).mT for x in (a, variance))
+        return result.reshape(omega.shape), spread.reshape(omega.shape) if with_variance else spread
+
+
+@dataclass(frozen=True)
+class _OwnColumns:
+    """The examples of each class, to multiply column j of a matrix by R_{y_j} at the cost of one product in all.
+
+    index [*batch, C * W] lists the examples class by class, W the size of the largest class (short classes are
+    filled up with example 0, whose results are not read); place [*batch, N] says where in it an example stands.
+    """
+
+    index: Tensor
+    place: Tensor
+
+    @staticmethod
+    def of(y: Tensor, n_way: int) -> "_OwnColumns":
+        Y = one_hot(y, n_way)
+        width = int(Y.sum(-2).max())
+        rank = Y.cumsum(-2).gather(-1, y[..., None]).squeeze(-1) - 1
+        place = y * width + rank
+        examples = torch.arange(y.shape[-1], device=y.device).expand_as(y)
+        index = torch.zeros(*y.shape[:-1], n_way * width, dtype=torch.long, device=y.device)
+        return _OwnColumns(index.scatter(-1, place, examples), place)
+
+    def product(self, R: Tensor, X: Tensor) -> Tensor:
+        """The matrix with columns R_{y_j} X[:, j], for R [*batch, M, C, N, N] and X [*batch, M, N, N]."""
+        n_way, n = R.shape[-3], R.shape[-1]
+        index = self.index[..., None, None, :].expand(*X.shape[:-1], self.index.shape[-1])
+        by_class = X.gather(-1, index).reshape(*X.shape[:-1], n_way, -1).movedim(-2, -3)
+        products: Tensor = (R @ by_class).movedim(-3, -2).flatten(-2)
+        return products.gather(-1, self.place[..., None, None, :].expand(*X.shape[:-1], n))
+
+
+@dataclass(frozen=True)
+class _Star:
+    """The factors of G: Y [*batch, N, C] one-hot, L1, L2 Cholesky factors of C1, C2, Z = L1^-1 (I - J)."""
+
+    K: Tensor
+    Y: Tensor
+    R: Tensor
+    J: Tensor
+    L1: Tensor
+    L2: Tensor
+    Z: Tensor
+    columns: _OwnColumns
+
+    def solve(self, r: Tensor, y: Tensor) -> Tensor:
+        """A^T B^-1 r [*batch, M, N, C], r zero at the own class: -G1 r + U C2^-1 (t + own(K G1 r)),
+        where G1 r = R (r - t) and t = C1^-1 sum_c R_c r_c.
+        """
+        K = self.K[..., None, :, :]
+        Rr = self._blocks(r)
+        t = torch.cholesky_solve(Rr.sum(-1, keepdim=True), self.L1)
+        h = Rr - self._blocks(t.expand_as(r))
+        p = torch.cholesky_solve(t + own(K @ h, y)[..., None], self.L2)
+        x = self.Y[..., None, :, :] * p
+        g = solve_triangular(self.L1.mT, self.Z @ p, upper=True)
+        return x - h - self._blocks(K @ x + g)
+
+    def project(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """For k [*batch, N, Q]: R_c k, L1^-1 R_c k and L2^-1 U_c^T k, each [*batch, M, C, N, Q].
+
+        Row i of Y_c K R_c is column i of J, so that U_c^T k = Y_c (I - J)^T k - Z^T L1^-1 R_c k.
+        """
+        n_way, n_query = self.R.shape[-3], k.shape[-1]
+        Rk = self.R @ k[..., None, None, :, :]
+        wide = Rk.movedim(-3, -2).flatten(-2)
+        first = solve_triangular(self.L1, wide, upper=False)
+        kb = k[..., None, :, :]
+        centre = self.Y[..., None, :, :, None] * (kb - self.J.mT @ kb)[..., None, :]
+        second = solve_triangular(self.L2, centre.flatten(-2) - self.Z.mT @ first, upper=False)
+        shape = (*wide.shape[:-1], n_way, n_query)
+        return Rk, first.reshape(shape).movedim(-2, -3), second.reshape(shape).movedim(-2, -3)
+
+    def block_sum(self) -> Tensor:
+        """sum_c G_cc [*batch, M, N, N].
+
+        U_c = Y_c - R_c (K Y_c + P) with P = C1^-1 (I - J). Expanding U_c C2^-1 U_c^T, all that depends on the class
+        is R_c S R_c for one S, and products of own columns.
+        """
+        C2_inverse = torch.cholesky_inverse(self.L2)
+        own_block = (self.Y @ self.Y.mT)[..., None, :, :] * C2_inverse
+        P = solve_triangular(self.L1.mT, self.Z, upper=True)
+        PQ = P @ C2_inverse
+        KQ = self.K[..., None, :, :] @ own_block
+        cross = self.columns.product(self.R, KQ + PQ)
+        S = PQ @ P.mT - torch.cholesky_inverse(self.L1)
+        F = self.columns.product(self.R, PQ + KQ / 2)
+        middle: Tensor = (self.R @ S[..., None, :, :]).movedim(-3, -2).flatten(-2) @ self.R.flatten(-3, -2)
+        coupled = self.J @ F.mT - cross
+        return self.R.sum(-3) + own_block + middle + coupled + coupled.mT
+
+    def _blocks(self, x: Tensor) -> Tensor:
+        """R_c x_c for every class, [*batch, M, N, C] to the same."""
+        return (self.R @ x.mT[..., None]).squeeze(-1).mT
+
+
+@dataclass(frozen=True)
+class OneVsEachConditional(Conditional):
+    """p(f | X, Y, omega) of the one-vs-each GP; the classes are coupled through the star's factors."""
+
+    star: _Star
+
+    def query(
+        self, K_star: Float[Tensor, "*batch q n"], k_star_star: Float[Tensor, "*batch q"], mean: Mean = 0.0
+    ) -> Logits:
+        """Mean and full C x C covariance of the query logits (Section 4.4)."""
+        k = K_star.mT
+        Rk, first, second = self.star.project(k)
+        variance = k_star_star[..., None, None, :] - (k[..., None, None, :, :] * Rk).sum(-2)
+        first, second = first.movedim(-1, -3), second.movedim(-1, -3)
+        covariance = torch.diag_embed(variance.mT) + first @ first.mT - second @ second.mT
+        return Logits(self.query_mean(K_star, mean), covariance)
+
+    def block_sum(self) -> Float[Tensor, "*batch m n n"]:
+        """Sum over the classes of G_cc."""
+        return self.star.block_sum()

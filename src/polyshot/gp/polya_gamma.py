@@ -1,0 +1,65 @@
+"""Exact Pólya-Gamma draws for tensors, and the Pólya-Gamma mean.
+
+Polson, Scott & Windle (2013), "Bayesian Inference for Logistic Models Using Pólya-Gamma Latent Variables".
+The draws are the `polyagamma` package's; this file routes every (b, c) to the one of its methods that is
+exact there, and refuses what it would silently get wrong.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from polyagamma import random_polyagamma
+from torch import Tensor
+
+from polyshot.errors import InputError
+from polyshot.gp.random import Seed, as_generator
+
+# `devroye` loses its proposal constants to overflow from |c| = 178 on; `alternate` is exact for b = 1.
+_DEVROYE_LIMIT = 100.0
+
+
+def sample_polya_gamma(
+    b: int | Int[Tensor, "*shape"], c: Float[Tensor, "*shape"], seed: Seed = None
+) -> Float[Tensor, "*shape"]:
+    """Draw omega ~ PG(b, c) elementwise.
+
+    `b` is an integer >= 0 or a tensor of them, of the shape of `c` (PG(0, c) is the point mass at zero);
+    `c` is any finite tensor, and the draws have its shape, dtype and device.
+    """
+    if not torch.isfinite(c).all():
+        raise InputError("Pólya-Gamma draws need finite c; it holds NaN or infinity")
+    if isinstance(b, Tensor) and b.shape != c.shape:
+        raise InputError(f"b has shape {tuple(b.shape)}, c has {tuple(c.shape)}; they must be the same")
+    counts = np.broadcast_to(b.cpu().numpy() if isinstance(b, Tensor) else b, c.shape)
+    if counts.size and counts.min() < 0:
+        raise InputError(f"b must be an integer >= 0; its smallest entry is {counts.min()}")
+    tilt = c.detach().cpu().double().numpy()
+    rng = as_generator(seed)
+    if isinstance(b, int) and b == 1:
+        draws = _draw_one(tilt, rng)
+    else:
+        # `alternate` is biased for b > 1 and `saddle` for small b: PG(b, c) is the sum of b draws of PG(1, c).
+        flat = counts.ravel()
+        ones = _draw_one(np.repeat(tilt.ravel(), flat), rng)
+        draws = np.bincount(np.repeat(np.arange(flat.size), flat), ones, flat.size).reshape(c.shape)
+    return torch.from_numpy(draws).to(c)
+
+
+def _draw_one(c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw PG(1, c) for a float64 array of any shape."""
+    c = np.ascontiguousarray(c)
+    large = np.abs(c) >= _DEVROYE_LIMIT
+    out = np.empty_like(c)
+    random_polyagamma(1, np.where(large, 0.0, c), method="devroye", random_state=rng, out=out)
+    if large.any():
+        out[large] = random_polyagamma(1, c[large], method="alternate", random_state=rng)
+    return out
+
+
+def polya_gamma_mean(b: float | Float[Tensor, "*#shape"], c: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Mean of PG(b, c), b / (2 c) tanh(c / 2), and b / 4 at c = 0; differentiable everywhere."""
+    small = c.abs() < 1e-2
+    safe = torch.where(small, torch.ones_like(c), c)
+    # Three terms of the series of tanh(c/2)/(2c): the next is below 1e-16 of the first for |c| < 1e-2.
+    series = 0.25 - c**2 / 48 + c**4 / 480
+    return b * torch.where(small, series, torch.tanh(safe / 2) / (2 * safe))

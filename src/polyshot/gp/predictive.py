@@ -1,0 +1,158 @@
+"""Class probabilities of a query from the Gaussian posterior of its logits (Section 4.4).
+
+Three named rules:
+
+- "sigmoid": p(c) proportional to prod_c' E[sigmoid(f_c - f_c')], the paper's text;
+- "log-sigmoid": p(c) proportional to exp sum_c' E[log sigmoid(f_c - f_c')], the authors' published code;
+- "monte-carlo": E[L(f | c) / sum_c' L(f | c')] over draws of the joint Gaussian, for any likelihood and with no
+  independence assumption.
+
+The paper takes the one-dimensional expectations by Gauss-Hermite quadrature, which is off by percents once the
+standard deviation of a difference exceeds the sigmoid's width. Here the logistic distribution is written as a
+mixture of normals (Monahan & Stefanski 1992), for which both expectations are closed form and good to 1e-7 at any
+mean and variance, with less work than 20 nodes.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from polyshot.errors import InputError
+from polyshot.gp.likelihoods import Likelihood, OneVsEach
+from polyshot.gp.model import GPModel, chain_chunks
+from polyshot.gp.posterior import Logits, Mean, Sites, check_task, cholesky
+from polyshot.gp.random import Seeds, as_generators, standard_normal
+
+Rule = Literal["sigmoid", "log-sigmoid", "monte-carlo"]
+
+# sigmoid(x) = sum_k p_k Phi(s_k x) to 1.3e-8 for all x (minimax fit; sums to one).
+_MIXTURE_P = (
+    0.003548876277896673,
+    0.05468716418699312,
+    0.20545227910513655,
+    0.33501985509268495,
+    0.27366500560962087,
+    0.10526494523203242,
+    0.020441233512455394,
+    0.0019206409831799723,
+)
+_MIXTURE_S = (
+    0.25199662496899483,
+    0.33354430439563987,
+    0.43709190262924263,
+    0.5709280437600096,
+    0.738335190674238,
+    0.9343464509716165,
+    1.1425263081423458,
+    1.39702485267006,
+)
+
+
+class Prediction(NamedTuple):
+    """Log-probabilities and scores (posterior mean logits) of each query, chains averaged."""
+
+    log_probs: Float[Tensor, "*batch q c"]
+    scores: Float[Tensor, "*batch q c"]
+
+
+def log_expected_sigmoid(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """log E[sigmoid(x)] for x ~ N(mean, variance)."""
+    # Far in the tail, by exponential tilting: E[sigmoid(x)] = exp(m + v / 2) E[sigmoid(-x - v)].
+    tail = mean + variance < 0
+    m = torch.where(tail, -(mean + variance), mean)
+    total = torch.zeros_like(mean)
+    for p, s in zip(_MIXTURE_P, _MIXTURE_S, strict=True):
+        total = total + p / 2 * torch.erfc(-m / (2 * (variance + s**-2)).sqrt())
+    log_total = total.clamp(min=1e-300).log()
+    return torch.where(tail, mean + variance / 2 + log_total, log_total)
+
+
+def expected_log_sigmoid(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """E[log sigmoid(x)] for x ~ N(mean, variance)."""
+    # -log sigmoid(x) = E[max(0, e - x)] for logistic e, and e - x is a mixture of normals.
+    total = torch.zeros_like(mean)
+    for p, s in zip(_MIXTURE_P, _MIXTURE_S, strict=True):
+        deviation = (variance + s**-2).sqrt()
+        u = mean / deviation
+        density = torch.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
+        total = total - p * (deviation * density - mean / 2 * torch.erfc(u / math.sqrt(2)))
+    return total
+
+
+def class_log_probs(
+    logits: Logits,
+    likelihood: Likelihood,
+    rule: Rule = "sigmoid",
+    *,
+    noise: Float[Tensor, "*batch m s q c"] | None = None,
+) -> Float[Tensor, "*batch m q c"]:
+    """Log class probabilities of each query and chain; `noise` is standard normal, for "monte-carlo"."""
+    if rule == "monte-carlo":
+        if noise is None:
+            raise InputError("the rule 'monte-carlo' needs standard normal noise [..., M, S, Q, C]")
+        f = logits.mean[..., None, :, :] + _correlate(logits.covariance, noise)
+        return torch.logsumexp(likelihood.log_probs(f), -3) - math.log(noise.shape[-3])
+    if rule not in ("sigmoid", "log-sigmoid"):
+        raise InputError(f"unknown rule {rule!r}; there are 'sigmoid', 'log-sigmoid' and 'monte-carlo'")
+    if not isinstance(likelihood, OneVsEach):
+        raise InputError(f"the rule {rule!r} is for the one-vs-each likelihood; use 'monte-carlo'")
+    n_way = logits.mean.shape[-1]
+    difference = logits.mean[..., :, None] - logits.mean[..., None, :]
+    own = logits.covariance.diagonal(dim1=-2, dim2=-1)
+    variance = (own[..., :, None] + own[..., None, :] - 2 * logits.covariance).clamp(min=0)
+    expectation = log_expected_sigmoid if rule == "sigmoid" else expected_log_sigmoid
+    others = 1.0 - torch.eye(n_way, dtype=difference.dtype, device=difference.device)
+    weights = others if likelihood.weights is None else others * likelihood.weights.to(difference)
+    return log_softmax((weights * expectation(difference, variance)).sum(-1), -1)
+
+
+def predict(
+    model: GPModel,
+    K: Float[Tensor, "*batch n n"],
+    y: Int[Tensor, "*batch n"],
+    sites: Sites,
+    K_star: Float[Tensor, "*batch q n"],
+    k_star_star: Float[Tensor, "*batch q"],
+    *,
+    mean: Mean = 0.0,
+    mean_star: Mean = 0.0,
+    rule: Rule = "sigmoid",
+    n_draws: int = 32,
+    seed: Seeds = None,
+) -> Prediction:
+    """Predict the queries given draws of the sites; probabilities, not log-probabilities, are averaged.
+
+    `rule="monte-carlo"` takes `n_draws` of the logits for each chain, from `seed` (one, or one a task).
+    """
+    n_way = sites.omega.shape[-1]
+    K, y = check_task(K, y, n_way)
+    K_star, k_star_star = K_star.double(), k_star_star.double()
+    generators = as_generators(seed, y.shape[:-1].numel())
+    log_probs, scores = [], []
+    for chunk in chain_chunks(sites):
+        logits = model.condition(K, y, chunk, mean).query(K_star, k_star_star, mean_star)
+        noise = None
+        if rule == "monte-carlo":
+            shape = (logits.mean.shape[-3], n_draws, *logits.mean.shape[-2:])
+            noise = standard_normal(generators, shape, K).reshape(*y.shape[:-1], *shape)
+        log_probs.append(class_log_probs(logits, model.likelihood, rule, noise=noise))
+        scores.append(logits.mean)
+    each = torch.cat(log_probs, -3)
+    return Prediction(
+        torch.logsumexp(each, -3) - math.log(each.shape[-3]),
+        torch.cat(scores, -3).mean(-3),
+    )
+
+
+def _correlate(
+    covariance: Float[Tensor, "*batch q c c"], noise: Float[Tensor, "*batch s q c"]
+) -> Float[Tensor, "*batch s q c"]:
+    """Turn standard normal noise into draws of N(0, covariance), which may be singular."""
+    scale = covariance.diagonal(dim1=-2, dim2=-1).amax(-1).clamp(min=1e-30)[..., None, None]
+    identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    L = cholesky(covariance + 1e-9 * scale.detach() * identity)
+    return (L[..., None, :, :, :] @ noise[..., None]).squeeze(-1)

@@ -1,10 +1,11 @@
-"""The Gibbs step's linear algebra, compiled: `solve_chains` is `one_vs_each.Conditional.solve` for one chain
+"""The inner loops, compiled. `solve_chains` is `one_vs_each.Conditional.solve` for one chain
 after another, without the cost of a library call for every small matrix.
 
 Same formulas, same names (see one_vs_each.py, where they are derived); R_c is worked out on the rows that
 are not of class c, because its other rows are zero. Releases the GIL, so that threads share the chains.
 """
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -345,4 +346,37 @@ def solve_chains(K, y, omega, r, first, last, a, variance):
                 for k in range(N):
                     total += R[c, i, k] * Kx[k]
                 a[chain, c, i] = (p[i] if yb[i] == c else 0.0) - h[c, i] - total
+    return -1
+
+
+@no_type_check
+@njit(**_OPTIONS)
+def log_expected_sigmoids(mean, variance, p, s, first, last, value, slope_m, slope_v):
+    """log E[sigmoid(x)], x ~ N(mean, variance), and its two derivatives, for the entries first..last-1.
+
+    By sigmoid(x) = sum_k p_k Phi(s_k x); far in the tail after exponential tilting, by
+    E[sigmoid(x)] = exp(m + v / 2) E[sigmoid(-x - v)]. The derivatives are left out if `slope_m` is empty.
+    """
+    for i in range(first, last):
+        m, v = mean[i], variance[i]
+        tail = m + v < 0.0
+        if tail:
+            m = -(m + v)
+        total = by_m = by_v = 0.0
+        for k in range(p.shape[0]):
+            precision = 1.0 / (v + 1.0 / (s[k] * s[k]))
+            root = np.sqrt(precision)
+            u = m * root
+            total += p[k] * 0.5 * math.erfc(-u * 0.7071067811865476)
+            if slope_m.shape[0] > 0:
+                density = p[k] * root * 0.3989422804014327 * math.exp(-0.5 * u * u)
+                by_m += density
+                by_v += density * precision
+        total = max(total, 1e-300)
+        value[i] = math.log(total) + (mean[i] + 0.5 * v if tail else 0.0)
+        if slope_m.shape[0] > 0:
+            by_m /= total
+            by_v *= -0.5 * m / total
+            slope_m[i] = 1.0 - by_m if tail else by_m
+            slope_v[i] = 0.5 - by_m + by_v if tail else by_v
     return -1

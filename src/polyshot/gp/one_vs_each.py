@@ -45,6 +45,7 @@ from polyshot.gp.posterior import (
     log_determinant,
     one_hot,
     own,
+    query_products,
     residual,
 )
 
@@ -84,22 +85,20 @@ class OneVsEachGP(GPModel):
         b: Float[Tensor, "*batch n c"],
         generators: Sequence[np.random.Generator],
     ) -> Sites:
-        """omega ~ PG(b, psi), task by task from its generator."""
-        if bool((b != b.round()).any()):
+        """omega ~ PG(b, psi), task by task from its generator; nothing at the own class, where b is zero."""
+        if self.likelihood.weights is not None and bool((b != b.round()).any()):
             raise InputError("Gibbs sampling needs integer pairwise weights; the variational posterior takes any")
+        m, n, n_way = psi.shape[-3:]
+        others = (b > 0).long().argsort(-1, descending=True)[..., : n_way - 1]
+        index = others[..., None, :, :].expand(*psi.shape[:-1], n_way - 1)
+        tilts = psi.gather(-1, index).reshape(-1, m, n, n_way - 1)
+        counts = b.gather(-1, others).long().reshape(-1, 1, n, n_way - 1).expand_as(tilts)
+        draws = [
+            sample_polya_gamma(1 if self.likelihood.weights is None else count, tilt, generator)
+            for count, tilt, generator in zip(counts, tilts, generators, strict=True)
+        ]
         omega = torch.zeros(psi.shape, dtype=psi.dtype, device=psi.device)
-        m, n, c = psi.shape[-3:]
-        tasks = zip(
-            omega.view(-1, m, n, c),
-            psi.reshape(-1, m, n, c),
-            b.reshape(-1, n, c).long(),
-            generators,
-            strict=True,
-        )
-        for omega_t, psi_t, b_t, generator in tasks:
-            there = b_t > 0
-            counts = 1 if self.likelihood.weights is None else b_t[there].expand(psi_t.shape[0], -1)
-            omega_t[:, there] = sample_polya_gamma(counts, psi_t[:, there], generator)
+        omega = omega.scatter(-1, index, torch.stack(draws).reshape(index.shape))
         return Sites(omega, (b / 2)[..., None, :, :].expand_as(omega))
 
     def condition(
@@ -219,20 +218,17 @@ class _Star:
         g = solve_triangular(self.L1.mT, self.Z @ p, upper=True)
         return x - h - self._blocks(K @ x + g)
 
-    def project(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For k [*batch, N, Q]: R_c k, L1^-1 R_c k and L2^-1 U_c^T k, each [*batch, M, C, N, Q].
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """R_c L1^-T and U_c L2^-T, each [*batch, M, C, N, N], so that G_cc' = [c = c'] R_c - F1 F1^T + F2 F2^T.
 
-        Row i of Y_c K R_c is column i of J, so that U_c^T k = Y_c (I - J)^T k - Z^T L1^-1 R_c k.
+        Column i of R_c K Y_c is column i of J, so that U_c = (I - J) Y_c - R_c C1^-1 (I - J).
         """
-        n_way, n_query = self.R.shape[-3], k.shape[-1]
-        Rk = self.R @ k[..., None, None, :, :]
-        wide = Rk.movedim(-3, -2).flatten(-2)
-        first = solve_triangular(self.L1, wide, upper=False)
-        kb = k[..., None, :, :]
-        centre = self.Y[..., None, :, :, None] * (kb - self.J.mT @ kb)[..., None, :]
-        second = solve_triangular(self.L2, centre.flatten(-2) - self.Z.mT @ first, upper=False)
-        shape = (*wide.shape[:-1], n_way, n_query)
-        return Rk, first.reshape(shape).movedim(-2, -3), second.reshape(shape).movedim(-2, -3)
+        shape = self.R.shape
+        F1 = solve_triangular(self.L1.mT, self.R.flatten(-3, -2), upper=True, left=False)
+        identity = torch.eye(shape[-1], dtype=self.K.dtype, device=self.K.device)
+        centre = (identity - self.J)[..., None, :, :] * self.Y.mT[..., None, :, None, :]
+        F2 = solve_triangular(self.L2.mT, centre.flatten(-3, -2) - F1 @ self.Z, upper=True, left=False)
+        return F1.reshape(shape), F2.reshape(shape)
 
     def block_sum(self) -> Tensor:
         """sum_c G_cc [*batch, M, N, N].
@@ -267,12 +263,11 @@ class OneVsEachConditional(Conditional):
         self, K_star: Float[Tensor, "*batch q n"], k_star_star: Float[Tensor, "*batch q"], mean: Mean = 0.0
     ) -> Logits:
         """Mean and full C x C covariance of the query logits (Section 4.4)."""
-        k = K_star.mT
-        Rk, first, second = self.star.project(k)
-        variance = k_star_star[..., None, None, :] - (k[..., None, None, :, :] * Rk).sum(-2)
-        first, second = first.movedim(-1, -3), second.movedim(-1, -3)
-        covariance = torch.diag_embed(variance.mT) + first @ first.mT - second @ second.mT
-        return Logits(self.query_mean(K_star, mean), covariance)
+        F1, F2 = self.star.factors()
+        first, second = query_products(K_star, F1), query_products(K_star, F2)
+        coupling = (first @ first.mT - second @ second.mT).movedim(-3, -4)
+        independent = super().query(K_star, k_star_star, mean)
+        return Logits(independent.mean, independent.covariance + coupling)
 
     def block_sum(self) -> Float[Tensor, "*batch m n n"]:
         """Sum over the classes of G_cc."""

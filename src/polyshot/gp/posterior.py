@@ -58,9 +58,9 @@ class Conditional:
         mean: Mean = 0.0,
     ) -> Logits:
         """Mean and covariance of the query logits (Section 4.4); `mean` broadcasts to [*batch, Q, C]."""
-        k = K_star.mT[..., None, None, :, :]
-        variance = k_star_star[..., None, None, :] - (k * (self.R @ k)).sum(-2)
-        return Logits(self.query_mean(K_star, mean), torch.diag_embed(variance.mT))
+        Rk = query_products(K_star, self.R)
+        variance = k_star_star[..., :, None, None] - (Rk * K_star[..., :, None, None, :]).sum(-1)
+        return Logits(self.query_mean(K_star, mean), torch.diag_embed(variance.movedim(-2, -3)))
 
     def query_mean(self, K_star: Float[Tensor, "*batch q n"], mean: Mean = 0.0) -> Float[Tensor, "*batch m q c"]:
         """Mean of the query logits, mu_* + K_* a."""
@@ -70,6 +70,15 @@ class Conditional:
     def block_sum(self) -> Float[Tensor, "*batch m n n"]:
         """Sum over the classes of G_cc."""
         return self.R.sum(-3)
+
+
+def query_products(
+    K_star: Float[Tensor, "*batch q n"], X: Float[Tensor, "*batch m c n n"]
+) -> Float[Tensor, "*batch q m c n"]:
+    """K_star X_c for every chain and class, as one product of [Q, N] with [N, M C N] for each task."""
+    m, c, n = X.shape[-4:-1]
+    wide = X.movedim(-2, -4).reshape(*K_star.shape[:-2], n, m * c * n)
+    return (K_star @ wide).reshape(*K_star.shape[:-1], m, c, n)
 
 
 def independent_condition(

@@ -14,17 +14,20 @@ mean and variance, with less work than 20 nodes.
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import log_softmax
 
 from polyshot.errors import InputError
+from polyshot.gp._compiled import in_threads, log_expected_sigmoids
 from polyshot.gp.likelihoods import Likelihood, OneVsEach
 from polyshot.gp.model import GPModel, chain_chunks
-from polyshot.gp.posterior import Logits, Mean, Sites, check_task, cholesky
+from polyshot.gp.posterior import Logits, Mean, Sites, as_array, check_task, cholesky
 from polyshot.gp.random import Seeds, as_generators, standard_normal
 
 Rule = Literal["sigmoid", "log-sigmoid", "monte-carlo"]
@@ -61,26 +64,38 @@ class Prediction(NamedTuple):
 
 def log_expected_sigmoid(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """log E[sigmoid(x)] for x ~ N(mean, variance)."""
-    # Far in the tail, by exponential tilting: E[sigmoid(x)] = exp(m + v / 2) E[sigmoid(-x - v)].
-    tail = mean + variance < 0
-    m = torch.where(tail, -(mean + variance), mean)
-    total = torch.zeros_like(mean)
-    for p, s in zip(_MIXTURE_P, _MIXTURE_S, strict=True):
-        total = total + p / 2 * torch.erfc(-m / (2 * (variance + s**-2)).sqrt())
-    log_total = total.clamp(min=1e-300).log()
-    return torch.where(tail, mean + variance / 2 + log_total, log_total)
+    result: Tensor = _LogExpectedSigmoid.apply(mean, variance)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LogExpectedSigmoid(torch.autograd.Function):
+    """Value and both derivatives in one compiled pass."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, variance: Tensor) -> Tensor:
+        m, v = as_array(mean.double()).ravel(), as_array(variance.double()).ravel()
+        value = np.empty_like(m)
+        slopes = [np.empty_like(m if needed else m[:0]) for needed in [any(ctx.needs_input_grad)] * 2]
+        p, s = np.array(_MIXTURE_P), np.array(_MIXTURE_S)
+        in_threads(lambda first, last: log_expected_sigmoids(m, v, p, s, first, last, value, *slopes), len(m))
+        ctx.save_for_backward(*(torch.from_numpy(slope).to(mean) for slope in slopes))
+        return torch.from_numpy(value).to(mean).reshape(mean.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        slope_m, slope_v = (slope.reshape(grad.shape) for slope in ctx.saved_tensors)
+        return grad * slope_m, grad * slope_v
 
 
 def expected_log_sigmoid(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """E[log sigmoid(x)] for x ~ N(mean, variance)."""
     # -log sigmoid(x) = E[max(0, e - x)] for logistic e, and e - x is a mixture of normals.
-    total = torch.zeros_like(mean)
-    for p, s in zip(_MIXTURE_P, _MIXTURE_S, strict=True):
-        deviation = (variance + s**-2).sqrt()
-        u = mean / deviation
-        density = torch.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
-        total = total - p * (deviation * density - mean / 2 * torch.erfc(u / math.sqrt(2)))
-    return total
+    p, s = mean.new_tensor(_MIXTURE_P), mean.new_tensor(_MIXTURE_S)
+    deviation = (variance[..., None] + s**-2).sqrt()
+    u = mean[..., None] / deviation
+    density = torch.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
+    return (mean[..., None] / 2 * torch.erfc(u * math.sqrt(0.5)) - deviation * density) @ p
 
 
 def class_log_probs(
@@ -100,14 +115,25 @@ def class_log_probs(
         raise InputError(f"unknown rule {rule!r}; there are 'sigmoid', 'log-sigmoid' and 'monte-carlo'")
     if not isinstance(likelihood, OneVsEach):
         raise InputError(f"the rule {rule!r} is for the one-vs-each likelihood; use 'monte-carlo'")
+    # Each pair of classes i < j once, for both of its comparisons.
     n_way = logits.mean.shape[-1]
-    difference = logits.mean[..., :, None] - logits.mean[..., None, :]
+    i, j = torch.triu_indices(n_way, n_way, 1, device=logits.mean.device)
+    difference = logits.mean[..., i] - logits.mean[..., j]
     own = logits.covariance.diagonal(dim1=-2, dim2=-1)
-    variance = (own[..., :, None] + own[..., None, :] - 2 * logits.covariance).clamp(min=0)
-    expectation = log_expected_sigmoid if rule == "sigmoid" else expected_log_sigmoid
-    others = 1.0 - torch.eye(n_way, dtype=difference.dtype, device=difference.device)
-    weights = others if likelihood.weights is None else others * likelihood.weights.to(difference)
-    return log_softmax((weights * expectation(difference, variance)).sum(-1), -1)
+    variance = (own[..., i] + own[..., j] - 2 * logits.covariance[..., i, j]).clamp(min=0)
+    if rule == "log-sigmoid":
+        i_over_j = expected_log_sigmoid(difference, variance)
+        j_over_i = i_over_j - difference  # log sigmoid(-x) = log sigmoid(x) - x
+    else:
+        lower = log_expected_sigmoid(torch.where(difference < 0, difference, -difference), variance)
+        upper = torch.log1p(-lower.exp())
+        i_over_j = torch.where(difference < 0, lower, upper)
+        j_over_i = torch.where(difference < 0, upper, lower)
+    if likelihood.weights is not None:
+        weights = likelihood.weights.to(difference)
+        i_over_j, j_over_i = weights[i, j] * i_over_j, weights[j, i] * j_over_i
+    total = torch.zeros_like(logits.mean).index_add(-1, i, i_over_j).index_add(-1, j, j_over_i)
+    return log_softmax(total, -1)
 
 
 def predict(

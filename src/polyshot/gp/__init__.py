@@ -5,6 +5,7 @@ C classes. docs/notation.md maps the paper's symbols to these names.
 """
 
 from polyshot.gp.diagnostics import effective_sample_size, split_r_hat
+from polyshot.gp.expectation_propagation import Propagation, fit_propagation, log_evidence
 from polyshot.gp.gibbs import Chain, GibbsState, Prior, draw_latent, draw_prior, gibbs, gibbs_step
 from polyshot.gp.kernels import (
     KERNELS,
@@ -52,6 +53,7 @@ __all__ = [
     "OneVsEachGP",
     "Prediction",
     "Prior",
+    "Propagation",
     "Sites",
     "Softmax",
     "Variational",
@@ -60,9 +62,11 @@ __all__ = [
     "draw_prior",
     "effective_sample_size",
     "elbo",
+    "fit_propagation",
     "fit_variational",
     "gibbs",
     "gibbs_step",
+    "log_evidence",
     "make_kernel",
     "marginal_likelihood",
     "polya_gamma_mean",

@@ -9,13 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.errors import InputError
+from polyshot.gp.expectation_propagation import fit_propagation
 from polyshot.gp.model import GPModel
 from polyshot.gp.one_vs_each import OneVsEachGP
 from polyshot.gp.posterior import Mean, Sites, check_task, full_mean, psd_root, residual
 from polyshot.gp.random import Seeds, as_generators, standard_normal
 from polyshot.gp.variational import draw_variational_sites, fit_variational
 
-Start = Literal["prior", "variational"]
+Start = Literal["prior", "variational", "propagation"]
 
 
 class GibbsState(NamedTuple):
@@ -97,9 +98,10 @@ def gibbs(
 ) -> Chain:
     """Run M chains for T steps and return the steps burn_in + 1, burn_in + 1 + thin, ... (the last by default).
 
-    `start="prior"` is Algorithm 1; `"variational"` draws the first sites from the variational posterior, which
-    for kernel scales up to about exp(4) is the stationary distribution for all practical purposes. `root`
-    [*batch, N, E] with root root^T = K, such as a kernel's features, saves the eigendecomposition of K.
+    `start="prior"` is Algorithm 1. `"variational"` draws the first sites from the variational posterior;
+    `"propagation"` draws the first f from that of expectation propagation, which is so near the posterior that
+    there is nothing left to burn in (one-vs-each only, both). `root` [*batch, N, E] with root root^T = K, such as
+    a kernel's features, saves the eigendecomposition of K.
     `latent=False` leaves out f, and with it the last step's draw of f. `seed` is one for all or one a task.
     """
     K, y = check_task(K, y, n_way)
@@ -115,15 +117,7 @@ def gibbs(
         full_mean(mean, (*K.shape[:-1], n_way), K)[..., None, :, :],
     )
     generators = as_generators(seed, y.shape[:-1].numel())
-    if start == "variational":
-        if not isinstance(model, OneVsEachGP):
-            raise InputError(f"start='variational' is for the one-vs-each GP, not for {type(model).__name__}")
-        q = fit_variational(model, K, y, n_way, mean=mean, tolerance=1e-2)
-        sites = draw_variational_sites(model, q, n_chains, generators)
-    elif start == "prior":
-        sites = model.draw_sites(draw_prior(prior, n_chains, generators), y, generators)
-    else:
-        raise InputError(f"unknown start {start!r}; there are 'prior' and 'variational'")
+    sites = _first_sites(model, prior, y, start, n_chains, generators)
     kept_f, kept_sites = [], []
     for step in range(n_steps):
         keep = step >= burn_in and (step - burn_in) % thin == 0
@@ -140,3 +134,22 @@ def gibbs(
         torch.stack(kept_f, -4) if latent else None,
         Sites(*(torch.stack(parts, -4) for parts in zip(*kept_sites, strict=True))),
     )
+
+
+def _first_sites(
+    model: GPModel, prior: Prior, y: Tensor, start: Start, n_chains: int, generators: Sequence[np.random.Generator]
+) -> Sites:
+    """The sites of the first step."""
+    if start == "prior":
+        return model.draw_sites(draw_prior(prior, n_chains, generators), y, generators)
+    if start not in ("variational", "propagation"):
+        raise InputError(f"unknown start {start!r}; there are 'prior', 'variational' and 'propagation'")
+    if not isinstance(model, OneVsEachGP):
+        raise InputError(f"start={start!r} is for the one-vs-each GP, not for {type(model).__name__}")
+    n_way, mean = prior.mean.shape[-1], prior.mean.squeeze(-3)
+    if start == "variational":
+        q = fit_variational(model, prior.K, y, n_way, mean=mean, tolerance=1e-2)
+        return draw_variational_sites(model, q, n_chains, generators)
+    fitted = fit_propagation(model, prior.K, y, n_way, mean=mean, tolerance=1e-2).sites
+    sites = Sites(*(x.expand(*x.shape[:-3], n_chains, *x.shape[-2:]) for x in fitted))
+    return model.draw_sites(draw_latent(model, prior, y, sites, generators), y, generators)

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from polyshot.gp.likelihoods import Likelihood
 from polyshot.gp.posterior import Conditional, Mean, Sites, cholesky, full_mean
 
-_CHUNK_BYTES = 2**27
+_CHUNK_BYTES = 2**26
 
 
 class GPModel(ABC):
@@ -70,11 +70,11 @@ class GPModel(ABC):
         return result
 
 
-def chain_chunks(sites: Sites) -> list[Sites]:
-    """The sites in groups of chains, so that the N x N blocks of one group stay within a fixed memory."""
+def chain_chunks(sites: Sites, n_query: int = 0) -> list[Sites]:
+    """The sites in groups of chains, so that what one group needs for N examples and Q queries stays bounded."""
     m, n, c = sites.omega.shape[-3:]
-    tasks = sites.omega[..., 0, 0, 0].numel() // max(m, 1)
-    size = max(1, int(_CHUNK_BYTES / (8 * max(tasks, 1) * c * n * n)))
+    tasks = sites.omega.numel() // max(m * n * c, 1)
+    size = max(1, int(_CHUNK_BYTES / (8 * max(tasks, 1) * c * n * (n + n_query))))
     pairs = zip(torch.split(sites.omega, size, -3), torch.split(sites.kappa, size, -3), strict=True)
     return [Sites(omega, kappa) for omega, kappa in pairs]
 

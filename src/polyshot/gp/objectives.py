@@ -12,8 +12,8 @@ from polyshot.gp.gibbs import Start, gibbs
 from polyshot.gp.kernels import Kernel
 from polyshot.gp.model import GPModel
 from polyshot.gp.posterior import Mean, check_task
-from polyshot.gp.predictive import Rule, class_log_probs
-from polyshot.gp.random import Seeds, as_generators, standard_normal
+from polyshot.gp.predictive import Rule, class_log_probs, sobol_normal
+from polyshot.gp.random import Seeds, as_generators
 
 
 def marginal_likelihood(
@@ -82,10 +82,7 @@ def predictive_likelihood(
     )
     K_star, k_star_star = kernel(x_query, x).double(), kernel.diagonal(x_query).double()
     logits = model.condition(K, y, chain.draws, mean).query(K_star, k_star_star, mean)
-    noise = None
-    if rule == "monte-carlo":
-        shape = (n_chains, n_draws, *logits.mean.shape[-2:])
-        noise = standard_normal(generators, shape, K).reshape(*y.shape[:-1], *shape)
+    noise = sobol_normal(generators, y.shape[:-1], n_chains, n_draws, n_way, K) if rule == "monte-carlo" else None
     log_probs = class_log_probs(logits, model.likelihood, rule, noise=noise)
     labels = y_query.long()[..., None, :, None].expand(*log_probs.shape[:-1], 1)
     return log_probs.gather(-1, labels).squeeze(-1).sum(-1).mean(-1)

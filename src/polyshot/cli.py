@@ -1,0 +1,28 @@
+"""The command `polyshot`: parses, calls, prints. One file a group of commands."""
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from polyshot.data.commands import app as data
+from polyshot.errors import PolyshotError
+
+
+class _ErrorsAsMessages(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Print what polyshot says is wrong, without a traceback."""
+        try:
+            return super().invoke(ctx)
+        except PolyshotError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=_ErrorsAsMessages,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Bayesian few-shot classification with one-vs-each Pólya-Gamma Gaussian processes.",
+)
+app.add_typer(data, name="data")

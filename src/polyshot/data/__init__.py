@@ -1,0 +1,27 @@
+"""Data sets, scenarios and episodes."""
+
+from polyshot.data.corruptions import CORRUPTIONS, corrupt
+from polyshot.data.dataset import ClassSet
+from polyshot.data.episodes import OUTSIDE, Episode, EpisodeIndices, EpisodeSampler, LabelledSet
+from polyshot.data.registry import DATASETS, data_root, import_dataset, load
+from polyshot.data.scenarios import SCENARIOS, Scenario, load_scenario
+from polyshot.data.verify import verify
+
+__all__ = [
+    "CORRUPTIONS",
+    "DATASETS",
+    "OUTSIDE",
+    "SCENARIOS",
+    "ClassSet",
+    "Episode",
+    "EpisodeIndices",
+    "EpisodeSampler",
+    "LabelledSet",
+    "Scenario",
+    "corrupt",
+    "data_root",
+    "import_dataset",
+    "load",
+    "load_scenario",
+    "verify",
+]

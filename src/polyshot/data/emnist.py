@@ -1,0 +1,104 @@
+"""EMNIST by-class (Cohen et al., 2017): 62 handwritten digits and letters, 814,255 images."""
+
+import gzip
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from polyshot.data.dataset import DataSet, Splits
+from polyshot.data.images import Progress
+from polyshot.data.packed import Array
+from polyshot.errors import DataError
+
+CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_PARTS = ("train", "test")
+
+
+def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
+    """`emnist-byclass.mat`, `gzip.zip`, or the folder with the four `emnist-byclass-*.gz`."""
+    parts = _read_mat(path) if path.suffix == ".mat" else [_read_idx(path, part) for part in _PARTS]
+    for done, (images, labels) in enumerate(parts, start=1):
+        if images.ndim != 3 or images.shape[1:] != (28, 28) or len(images) != len(labels) or labels.max() > 61:
+            raise DataError(
+                f"{path}: not EMNIST by-class: images {list(images.shape)}, {len(labels)} labels up to "
+                f"{labels.max()}; they must be [n, 28, 28] and n labels in 0..61"
+            )
+        progress(done, len(parts))
+    images = np.concatenate([images for images, _ in parts])
+    return {
+        "images": np.ascontiguousarray(images.swapaxes(1, 2)),  # published transposed
+        "labels": np.concatenate([labels for _, labels in parts]).astype(np.int16),
+        "part": np.repeat(np.arange(2, dtype=np.int8), [len(labels) for _, labels in parts]),
+        "class_names": np.array(list(CHARACTERS)),
+    }
+
+
+def _read_idx(path: Path, part: str) -> tuple[Array, Array]:
+    """Images [n, 28, 28] and labels [n] of one part from the gzipped idx files."""
+    arrays = []
+    for content, magic in (("images-idx3", b"\0\0\x08\x03"), ("labels-idx1", b"\0\0\x08\x01")):
+        name = f"emnist-byclass-{part}-{content}-ubyte.gz"
+        try:
+            raw = gzip.decompress(_find(path, name))
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{path}: {name} is not a whole gzip file ({error}); fetch it again") from error
+        dimensions = raw[3] if raw[:4] == magic else 0
+        shape = np.frombuffer(raw, ">u4", dimensions, 4)
+        data = np.frombuffer(raw, np.uint8, offset=min(len(raw), 4 + 4 * dimensions))
+        if not dimensions or len(data) != np.prod(shape, dtype=np.int64):
+            raise DataError(f"{path}: {name} is not an idx file of EMNIST, or is cut short; fetch it again")
+        arrays.append(data.reshape(shape))
+    return arrays[0], arrays[1]
+
+
+def _find(path: Path, name: str) -> bytes:
+    """The bytes of one published file, in a folder or in a zip."""
+    if path.is_dir():
+        found = sorted(path.rglob(name))
+        if found:
+            return found[0].read_bytes()
+    elif zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if members := [m for m in archive.namelist() if m.rsplit("/", 1)[-1] == name]:
+                return archive.read(members[0])
+    raise DataError(f"{path}: no {name} in it; give {DATASET.accepts}")
+
+
+def _read_mat(path: Path) -> list[tuple[Array, Array]]:
+    """The same from the MATLAB file; scipy is wanted for this alone."""
+    try:
+        from scipy.io import loadmat  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise DataError(
+            f"{path}: a .mat file needs scipy (pip install scipy), or take EMNIST's gzip.zip instead"
+        ) from error
+    try:
+        dataset = loadmat(io.BytesIO(path.read_bytes()), simplify_cells=True)["dataset"]
+        return [
+            (
+                np.asarray(dataset[part]["images"], np.uint8).reshape(-1, 28, 28),
+                np.ravel(dataset[part]["labels"]),
+            )
+            for part in _PARTS
+        ]
+    except (ValueError, KeyError, TypeError, NotImplementedError, OSError) as error:
+        raise DataError(f"{path}: not EMNIST's emnist-byclass.mat ({error})") from error
+
+
+DATASET = DataSet(
+    name="emnist",
+    summary="handwritten digits and letters, by class, grey 28x28",
+    kind="characters",
+    official="https://www.nist.gov/itl/products-and-services/emnist-dataset (gzip.zip or matlab.zip)",
+    accepts="gzip.zip, a folder with its four emnist-byclass-*-ubyte.gz, or matlab.zip's emnist-byclass.mat",
+    licence="public domain (NIST)",
+    read=read,
+    size=28,
+    n_classes=62,
+    n_examples=814255,
+    splits=Splits.packaged("emnist"),
+)

@@ -1,0 +1,280 @@
+"""What goes wrong is said in words: which class or file, what is wrong with it, what would be right."""
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import official
+import pytest
+
+from polyshot.data import ClassSet, EpisodeSampler, import_dataset, load, load_scenario, verify
+from polyshot.data import packed as packed_module
+from polyshot.data.packed import read_packed, write_packed
+from polyshot.data.pickles import read_plain_pickle
+from polyshot.errors import DataError, InputError
+
+
+def test_a_class_with_too_few_images_is_named(toy: ClassSet) -> None:
+    with pytest.raises(DataError, match=r"toy: 3 of 8 classes .* 5 shots and 8 queries .*'a' \(10\), 'b' \(11\), 'c'"):
+        EpisodeSampler(toy, 5, 5, 8, seed=0)
+
+
+def test_fewer_classes_than_ways_is_said(toy: ClassSet) -> None:
+    with pytest.raises(DataError, match=r"has 8 classes .* was to have 9"):
+        EpisodeSampler(toy, 5, 1, 1, seed=0, n_extra_way=4)
+
+
+def test_two_classes_make_two_way_episodes_and_no_more(tmp_path: Path) -> None:
+    for name in ("ant", "bee"):
+        for k in range(3):
+            official.photo(tmp_path / name / f"{k}.png", (9, 9, 9))
+    two = load(f"folder:{tmp_path}", "all")
+    assert EpisodeSampler(two, 2, 1, 2, seed=0)[0].n_way == 2
+    with pytest.raises(DataError, match=r"has 2 classes \(ant, bee\), and an episode was to have 5"):
+        EpisodeSampler(two, 5, 1, 2, seed=0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_way": 1},
+        {"n_shot": 0},
+        {"n_query": 0},
+        {"n_extra_way": -1},
+        {"seed": -1},
+        {"n_shot": [1, 2]},
+        {"n_shot": []},
+    ],
+)
+def test_impossible_episodes_are_refused(wrong: dict[str, int], toy: ClassSet) -> None:
+    with pytest.raises(InputError):
+        EpisodeSampler(**{"class_set": toy, "n_way": 5, "n_shot": 1, "n_query": 1, "seed": 0, **wrong})
+
+
+def test_all_broken_images_of_a_folder_are_named_at_once(tmp_path: Path) -> None:
+    for name in ("ant", "bee"):
+        for k in range(3):
+            official.photo(tmp_path / name / f"{k}.png", (9, 99, 9))
+    whole = (tmp_path / "ant" / "0.png").read_bytes()
+    (tmp_path / "ant" / "0.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "bee" / "1.png").write_bytes(b"no image at all")
+    (tmp_path / "bee" / "2.png").write_bytes(b"")
+    with pytest.raises(DataError, match="3 of 6 images cannot be read") as caught:
+        load(f"folder:{tmp_path}", "all")
+    for file in ("ant/0.png", "bee/1.png", "bee/2.png"):
+        assert str(tmp_path / file) in str(caught.value)
+
+
+def test_a_broken_image_in_a_packed_file_is_named_with_its_class(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    path = import_dataset("cub", official.cub(source), tmp_path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    start = arrays["offsets"][4]
+    arrays["jpeg"][start : start + 20] = 0
+    np.savez(path, **arrays)
+    message = "image 4 of class '004.Groove_billed_Ani'"
+    with pytest.raises(DataError, match=message):
+        load("cub", "test", tmp_path)
+    assert load("cub", "train", tmp_path).x.shape[0] == 2  # the other classes are not touched
+    assert any(message in check.detail and not check.passed for check in verify("cub", tmp_path))
+
+
+def _arrays(**change: np.ndarray | None) -> dict[str, np.ndarray]:
+    arrays = {
+        "images": np.zeros((4, 28, 28), np.uint8),
+        "labels": np.array([0, 0, 1, 1]),
+        "class_names": np.array(["a", "b"]),
+        **change,
+    }
+    return {field: array for field, array in arrays.items() if array is not None}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": None}, "lacks the field labels; a packed set with 'images' has images, labels, class_names"),
+        ({"class_names": None}, "lacks the field class_names"),
+        ({"images": None}, "must hold one of the fields images, jpeg or X, and holds labels, class_names"),
+        ({"X": np.zeros((4, 2))}, "must hold one of the fields"),
+        ({"labels": np.array([0, 1, 1])}, "4 examples in 'images' but 3 labels"),
+        ({"labels": np.array([0, 1, 1, 2])}, "labels run from 0 to 2, and there are 2 classes"),
+        ({"labels": np.array([0, 1, 1, -1])}, r"labels must lie in 0\.\.1"),
+        ({"labels": np.array([0.0, 1, 1, 0])}, "row of integers"),
+        ({"images": np.zeros((4, 28, 28))}, "images must be uint8"),
+        ({"images": None, "X": np.full((4, 2), np.nan)}, "NaN or infinity in 4 rows, the first is row 0"),
+        ({"images": None, "X": np.zeros((4, 2), int)}, "X must be floating"),
+        (
+            {"images": None, "jpeg": np.zeros(9, np.uint8), "offsets": np.array([0, 3, 2, 8, 9])},
+            "offsets must rise from 0 to 9",
+        ),
+        ({"images": None, "jpeg": np.zeros(9, np.uint8)}, "lacks the field offsets"),
+    ],
+)
+def test_a_malformed_npz_is_described(change: dict[str, np.ndarray | None], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "omniglot.npz"
+    np.savez(path, **_arrays(**change))
+    with pytest.raises(DataError, match=message) as caught:
+        load("omniglot", "train", tmp_path)
+    assert str(path) in str(caught.value)
+
+
+def test_an_npz_is_never_unpickled(tmp_path: Path) -> None:
+    path = tmp_path / "cub.npz"
+    np.savez(path, **_arrays(class_names=np.array([{"a": 1}, "b"], dtype=object)))
+    with pytest.raises(DataError, match="not a readable"):
+        read_packed(path)
+
+
+def test_a_truncated_npz_and_a_text_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    write_packed(path, _arrays())
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match="fetch or import it again"):
+        read_packed(path)
+    path.write_text("hello")
+    with pytest.raises(DataError, match="not a readable"):
+        read_packed(path)
+    np.save(tmp_path / "y.npy", np.zeros(3))
+    with pytest.raises(DataError, match=r"not a packed data set.* holds nothing"):
+        read_packed(tmp_path / "y.npy")
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (os.system, ("touch /tmp/polyshot-was-here",))
+
+
+@pytest.mark.parametrize("content", [_Evil(), {"data": [_Evil()]}, {"f": len}, {"p": Path("x")}])
+def test_a_pickle_of_anything_but_plain_arrays_is_refused(content: object, tmp_path: Path) -> None:
+    path = tmp_path / "mini-imagenet-cache-train.pkl"
+    path.write_bytes(pickle.dumps(content))
+    with pytest.raises(DataError, match=r"not a pickle of plain arrays \(it asks for"):
+        import_dataset("mini-imagenet", tmp_path, tmp_path / "root")
+    assert not Path("/tmp/polyshot-was-here").exists()
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_plain_arrays_are_unpickled_whatever_the_protocol(protocol: int, tmp_path: Path) -> None:
+    content = {"a": np.arange(6, dtype=np.uint8).reshape(2, 3), "b": [np.int64(3), "x", b"y"], "c": (None, 1.5)}
+    path = tmp_path / "x.pkl"
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    found = read_plain_pickle(path)
+    np.testing.assert_array_equal(found["a"], content["a"])
+    assert found["b"][:2] == [3, "x"]
+    assert found["c"] == content["c"]
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"image_data": 1}, {"data": [[1]], "labels": [0]}])
+def test_a_pickle_without_the_usual_fields_is_described(content: object, tmp_path: Path) -> None:
+    (tmp_path / "train.pkl").write_bytes(pickle.dumps(content))
+    with pytest.raises(DataError, match=r"train\.pkl"):
+        import_dataset("mini-imagenet", tmp_path, tmp_path / "root")
+
+
+@pytest.mark.parametrize("name", ["omniglot", "emnist", "chars74k", "cub", "mini-imagenet", "tiny-imagenet", "folder"])
+def test_a_folder_without_the_official_files_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=str(tmp_path)):
+        import_dataset(name, tmp_path, tmp_path / "root")
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize("name", ["omniglot", "emnist", "cub", "folder", "embeddings"])
+def test_a_path_that_is_not_there_is_said(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder; .* is imported from"):
+        import_dataset(name, tmp_path / "nowhere", tmp_path)
+
+
+def test_wrong_archives_are_recognised(tmp_path: Path) -> None:
+    official.omniglot(tmp_path)
+    with zipfile.ZipFile(tmp_path / "images_evaluation.zip", "w") as archive:
+        archive.writestr("strokes_evaluation/x.txt", "1")
+    with pytest.raises(DataError, match=r"images_evaluation\.zip: a wrong archive"):
+        import_dataset("omniglot", tmp_path, tmp_path / "root")
+    (tmp_path / "images_evaluation.zip").write_text("not a zip")
+    with pytest.raises(DataError, match="not there or not a zip"):
+        import_dataset("omniglot", tmp_path, tmp_path / "root")
+    with pytest.raises(DataError, match=r"no emnist-byclass-train-images-idx3-ubyte\.gz in it"):
+        import_dataset("emnist", tmp_path / "images_background.zip", tmp_path / "root")
+
+
+def test_cut_off_emnist_files_are_recognised(tmp_path: Path) -> None:
+    official.emnist_idx(tmp_path)
+    file = tmp_path / "emnist-byclass-test-images-idx3-ubyte.gz"
+    file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(DataError, match=f"{file.name} is not a whole gzip file"):
+        import_dataset("emnist", tmp_path, tmp_path / "root")
+    (tmp_path / "emnist-byclass.mat").write_bytes(b"MATLAB 5.0" + bytes(200))
+    with pytest.raises(DataError, match="not EMNIST's emnist-byclass"):
+        import_dataset("emnist", tmp_path / "emnist-byclass.mat", tmp_path / "root")
+
+
+def test_csv_files_that_name_missing_images_are_described(tmp_path: Path) -> None:
+    official.mini_csv(tmp_path)
+    gone = next((tmp_path / "images").iterdir())
+    gone.unlink()
+    with pytest.raises(DataError, match=f"lacks 1 images that the csv files name, such as {gone.name}"):
+        import_dataset("mini-imagenet", tmp_path, tmp_path / "root")
+
+
+def test_a_missing_data_set_says_where_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cub\.npz: no such file\. Get cub from https.*polyshot data import cub PATH"):
+        load("cub", "test", tmp_path)
+    with pytest.raises(DataError, match="no such folder"):
+        load(f"folder:{tmp_path / 'nowhere'}", "all")
+    with pytest.raises(DataError, match="no such file"):
+        load(f"embeddings:{tmp_path / 'nowhere'}", "all")
+
+
+def test_unknown_names_are_answered_with_the_known_ones(toy: ClassSet, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no data set 'mnist'; there is omniglot"):
+        load("mnist", "train")
+    with pytest.raises(InputError, match="no scenario 'mnist'; there is cub"):
+        load_scenario("mnist")
+    with pytest.raises(InputError, match="needs a path: folder:PATH"):
+        load("folder", "all")
+    with pytest.raises(InputError, match="takes no path"):
+        load("cub:here", "all")
+    with pytest.raises(InputError, match="no corruption 'fog'"):
+        toy.corrupted("fog", 1, 0)
+    with pytest.raises(InputError, match="severity must be 1, 2, 3, 4 or 5, not 6"):
+        toy.corrupted("defocus_blur", 6, 0)
+    import_dataset("cub", official.cub(tmp_path / "source"), tmp_path)
+    with pytest.raises(DataError, match="no class split 'novel'; there is train, validation, test, all"):
+        load("cub", "novel", tmp_path)
+
+
+def test_a_split_file_that_is_none_is_described(tmp_path: Path) -> None:
+    official.photo(tmp_path / "a" / "x.png", (1, 1, 1))
+    (tmp_path / "splits.json").write_text('["a"]')
+    with pytest.raises(DataError, match=r"splits\.json: not a split file"):
+        load(f"folder:{tmp_path}", "train")
+    (tmp_path / "splits.json").write_text('{"train": ["zebra"]}')
+    with pytest.raises(DataError, match="holds none of the classes of split 'train'"):
+        load(f"folder:{tmp_path}", "train")
+
+
+def test_empty_class_folders_are_named(tmp_path: Path) -> None:
+    official.photo(tmp_path / "a" / "x.png", (1, 1, 1))
+    (tmp_path / "b").mkdir()
+    with pytest.raises(DataError, match="no images in the class folders b"):
+        load(f"folder:{tmp_path}", "all")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.npz"
+    write_packed(path, _arrays())
+    before = path.read_bytes()
+
+    def fail(*args: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(packed_module.os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_packed(path, _arrays(labels=np.array([1, 1, 0, 0])))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

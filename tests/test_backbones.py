@@ -1,0 +1,53 @@
+import pytest
+import torch
+
+from polyshot.backbones import BACKBONES, Conv4, build_backbone
+from polyshot.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("channels", "side", "features"),
+    [(1, 28, 64), (3, 84, 1600)],
+)
+def test_conv4_gives_the_papers_number_of_features(channels: int, side: int, features: int) -> None:
+    assert Conv4(channels)(torch.rand(3, channels, side, side)).shape == (3, features)
+
+
+def test_width_and_map_can_be_chosen() -> None:
+    x = torch.rand(2, 3, 84, 84)
+    assert Conv4(3, width=32)(x).shape == (2, 800)
+    assert Conv4(3, flatten=False)(x).shape == (2, 64, 5, 5)
+
+
+def test_conv4_has_the_papers_layers() -> None:
+    parameters = sum(p.numel() for p in Conv4(1).parameters())
+    assert parameters == (9 + 1) * 64 + 3 * (9 * 64 + 1) * 64 + 4 * 2 * 64
+    kinds = [[type(layer).__name__ for layer in block] for block in Conv4(1).blocks]
+    assert kinds == [["Conv2d", "BatchNorm2d", "ReLU", "MaxPool2d"]] * 4
+
+
+def test_features_come_in_the_order_of_a_contiguous_network() -> None:
+    torch.manual_seed(0)
+    network = Conv4(3).eval()
+    x = torch.rand(4, 3, 84, 84)
+    plain = network.blocks.to(memory_format=torch.contiguous_format)
+    expected = torch.nn.Sequential(plain, torch.nn.Flatten())(x)
+    torch.testing.assert_close(network(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_statistics_are_used_in_training_or_always() -> None:
+    x = torch.rand(4, 1, 28, 28)
+    running = Conv4(1).eval()
+    assert torch.allclose(running(x)[:1], running(x[:1]), atol=1e-5)
+    always = Conv4(1, batch_statistics=True).eval()
+    assert not any("running" in name for name in always.state_dict())
+    assert torch.equal(always(x), always.train()(x))
+
+
+def test_every_registered_backbone_can_be_built_by_name() -> None:
+    assert set(BACKBONES) == {"conv4", "identity"}
+    assert build_backbone("conv4", in_channels=1, width=8)(torch.rand(2, 1, 28, 28)).shape == (2, 8)
+    x = torch.rand(2, 5)
+    assert torch.equal(build_backbone("identity")(x), x)
+    with pytest.raises(InputError, match="no backbone 'resnet'; there is conv4, identity"):
+        build_backbone("resnet")

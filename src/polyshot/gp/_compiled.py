@@ -380,3 +380,40 @@ def log_expected_sigmoids(mean, variance, p, s, first, last, value, slope_m, slo
             slope_m[i] = 1.0 - by_m if tail else by_m
             slope_v[i] = 0.5 - by_m + by_v if tail else by_v
     return -1
+
+
+@no_type_check
+@njit(**_OPTIONS)
+def mean_one_vs_each(mean, root, noise, n_query, first, last, out):
+    """E[prod_c' sigmoid(f_c - f_c') / sum] over f = mean + root z, for the rows first..last-1 of out [rows, C].
+
+    mean [rows, C], root [rows, C, C] lower triangular; row i uses the points noise[i // n_query] [S, C].
+    """
+    C = mean.shape[1]
+    e, product = np.empty(C), np.empty(C)
+    for row in range(first, last):
+        points = noise[row // n_query]
+        out[row] = 0.0
+        for s in range(points.shape[0]):
+            largest = -np.inf
+            for c in range(C):
+                total = mean[row, c]
+                for k in range(c + 1):
+                    total += root[row, c, k] * points[s, k]
+                e[c] = total
+                largest = max(largest, total)
+            for c in range(C):
+                # 60 below the largest is a probability below 1e-26: no need to tell it from zero
+                e[c] = math.exp(max(e[c] - largest, -60.0))
+                product[c] = 1.0
+            for i in range(C):
+                for j in range(i):
+                    share = 1.0 / (e[i] + e[j])
+                    product[i] *= e[i] * share
+                    product[j] *= e[j] * share
+            total = 0.0
+            for c in range(C):
+                total += product[c]
+            for c in range(C):
+                out[row, c] += product[c] / (total * points.shape[0])
+    return -1

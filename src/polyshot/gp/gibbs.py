@@ -149,7 +149,7 @@ def _first_sites(
     n_way, mean = prior.mean.shape[-1], prior.mean.squeeze(-3)
     if start == "variational":
         q = fit_variational(model, prior.K, y, n_way, mean=mean, tolerance=1e-2)
-        return draw_variational_sites(model, q, n_chains, generators)
+        return draw_variational_sites(model, q, y, n_chains, generators)
     fitted = fit_propagation(model, prior.K, y, n_way, mean=mean, tolerance=1e-2).sites
     sites = Sites(*(x.expand(*x.shape[:-3], n_chains, *x.shape[-2:]) for x in fitted))
     return model.draw_sites(draw_latent(model, prior, y, sites, generators), y, generators)

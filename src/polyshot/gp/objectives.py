@@ -60,7 +60,7 @@ def predictive_likelihood(
     start: Start = "prior",
     mean: Mean = 0.0,
     rule: Rule = "sigmoid",
-    n_draws: int = 32,
+    n_draws: int = 512,
     seed: Seeds = None,
 ) -> Float[Tensor, "*batch"]:
     """L_PL: sum over the queries of log p(y_* | x_*, S, sites), averaged over chains."""

@@ -76,30 +76,39 @@ class OneVsEachGP(GPModel):
         generators: Sequence[np.random.Generator],
     ) -> Sites:
         """omega ~ PG(b, f_y - f_c), kappa = b / 2 (Section 4.3)."""
-        b = self.comparisons(y, f.shape[-1])
-        return self.sites_at(self.contrast(f, y), b, generators)
+        return self.sites_at(self.contrast(f, y), y, generators)
 
     def sites_at(
         self,
         psi: Float[Tensor, "*batch m n c"],
-        b: Float[Tensor, "*batch n c"],
+        y: Int[Tensor, "*batch n"],
         generators: Sequence[np.random.Generator],
     ) -> Sites:
-        """omega ~ PG(b, psi), task by task from its generator; nothing at the own class, where b is zero."""
-        if self.likelihood.weights is not None and bool((b != b.round()).any()):
-            raise InputError("Gibbs sampling needs integer pairwise weights; the variational posterior takes any")
+        """omega ~ PG(b, psi), task by task from its generator; no site at the own class."""
         m, n, n_way = psi.shape[-3:]
-        others = (b > 0).long().argsort(-1, descending=True)[..., : n_way - 1]
+        others = torch.arange(n_way - 1, device=y.device)
+        others = others + (others >= y[..., None])
         index = others[..., None, :, :].expand(*psi.shape[:-1], n_way - 1)
         tilts = psi.gather(-1, index).reshape(-1, m, n, n_way - 1)
-        counts = b.gather(-1, others).long().reshape(-1, 1, n, n_way - 1).expand_as(tilts)
+        counts = self._counts(y, n_way, others, tilts)
         draws = [
-            sample_polya_gamma(1 if self.likelihood.weights is None else count, tilt, generator)
+            sample_polya_gamma(count, tilt, generator)
             for count, tilt, generator in zip(counts, tilts, generators, strict=True)
         ]
         omega = torch.zeros(psi.shape, dtype=psi.dtype, device=psi.device)
         omega = omega.scatter(-1, index, torch.stack(draws).reshape(index.shape))
-        return Sites(omega, (b / 2)[..., None, :, :].expand_as(omega))
+        if self.likelihood.weights is None:
+            return Sites(omega, 0.5 * (omega > 0))
+        return Sites(omega, (self.comparisons(y, n_way) / 2)[..., None, :, :].expand_as(omega))
+
+    def _counts(self, y: Tensor, n_way: int, others: Tensor, tilts: Tensor) -> Sequence[int | Tensor]:
+        """The b of each task's comparisons with other classes: 1, or [M, N, C - 1] from integer weights."""
+        if self.likelihood.weights is None:
+            return [1] * len(tilts)
+        b = self.comparisons(y, n_way).gather(-1, others)
+        if bool((b != b.round()).any()):
+            raise InputError("Gibbs sampling needs integer pairwise weights; the variational posterior takes any")
+        return list(b.long().reshape(-1, 1, *b.shape[-2:]).expand_as(tilts))
 
     def condition(
         self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0

@@ -26,7 +26,7 @@ from torch.nn.functional import log_softmax
 from torch.quasirandom import SobolEngine
 
 from polyshot.errors import InputError
-from polyshot.gp._compiled import in_threads, log_expected_sigmoids
+from polyshot.gp._compiled import in_threads, log_expected_sigmoids, mean_one_vs_each
 from polyshot.gp.likelihoods import Likelihood, OneVsEach
 from polyshot.gp.model import GPModel, chain_chunks
 from polyshot.gp.posterior import Logits, Mean, Sites, as_array, check_task, cholesky
@@ -124,6 +124,8 @@ def class_log_probs(
     if rule == "monte-carlo":
         if noise is None:
             raise InputError("the rule 'monte-carlo' needs standard normal noise [..., M, S, C]")
+        if _compiles(logits, likelihood):
+            return _compiled_monte_carlo(logits, noise)
         spread = noise[..., None, :, :] @ _root(logits.covariance).mT
         log_probs = likelihood.log_probs(logits.mean[..., :, None, :] + spread)
         return torch.logsumexp(log_probs, -2) - math.log(noise.shape[-2])
@@ -163,12 +165,12 @@ def predict(
     mean: Mean = 0.0,
     mean_star: Mean = 0.0,
     rule: Rule = "sigmoid",
-    n_draws: int = 32,
+    n_draws: int = 512,
     seed: Seeds = None,
 ) -> Prediction:
     """Predict the queries given draws of the sites; probabilities, not log-probabilities, are averaged.
 
-    `rule="monte-carlo"` takes `n_draws` of the logits for each chain, from `seed` (one, or one a task).
+    `rule="monte-carlo"` deals out `n_draws` points to the chains, 8 to each at least, from `seed` (one, or one a task).
     """
     n_way = sites.omega.shape[-1]
     K, y = check_task(K, y, n_way)
@@ -194,14 +196,31 @@ def predict(
 def sobol_normal(
     seed: Seeds, batch: torch.Size, n_chains: int, n_draws: int, n_way: int, like: Tensor
 ) -> Float[Tensor, "*batch m s c"]:
-    """Standard normal points of a scrambled Sobol sequence, one sequence a task, dealt out to its chains."""
+    """Standard normal points of a scrambled Sobol sequence, one a task, `n_draws` in all dealt out to the chains."""
+    each = max(8, math.ceil(n_draws / n_chains))
     points = []
     for generator in as_generators(seed, batch.numel()):
-        engine = SobolEngine(n_way, scramble=True, seed=int(generator.integers(2**31)))  # type: ignore[no-untyped-call]
-        uniform = engine.draw(n_chains * n_draws, dtype=torch.float64)
+        scramble = int(generator.integers(2**31))
+        engine = SobolEngine(n_way, scramble=True, seed=scramble)  # type: ignore[no-untyped-call]
+        uniform = engine.draw(n_chains * each, dtype=torch.float64)
         points.append(torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12)))
     # Neighbours in the sequence go to different chains, so that any run of chains has well spread points.
-    return torch.stack(points).to(like).reshape(*batch, n_draws, n_chains, n_way).movedim(-2, -3)
+    return torch.stack(points).to(like).reshape(*batch, each, n_chains, n_way).movedim(-2, -3)
+
+
+def _compiles(logits: Logits, likelihood: Likelihood) -> bool:
+    """Whether the compiled average serves: unit-weight one-vs-each, and no gradient wanted."""
+    wanted = torch.is_grad_enabled() and (logits.mean.requires_grad or logits.covariance.requires_grad)
+    return isinstance(likelihood, OneVsEach) and likelihood.weights is None and not wanted
+
+
+def _compiled_monte_carlo(logits: Logits, noise: Tensor) -> Tensor:
+    n_query, n_way = logits.mean.shape[-2:]
+    mean, root = as_array(logits.mean.reshape(-1, n_way)), as_array(_root(logits.covariance).reshape(-1, n_way, n_way))
+    points = as_array(noise.reshape(-1, *noise.shape[-2:]))
+    out = np.empty_like(mean)
+    in_threads(lambda first, last: mean_one_vs_each(mean, root, points, n_query, first, last, out), len(out))
+    return torch.from_numpy(out).to(logits.mean).clamp(min=1e-300).log().reshape(logits.mean.shape)
 
 
 def _root(covariance: Float[Tensor, "*batch c c"]) -> Float[Tensor, "*batch c c"]:

@@ -84,11 +84,15 @@ def elbo(
 
 
 def draw_variational_sites(
-    model: OneVsEachGP, q: Variational, n_chains: int, generators: Sequence[np.random.Generator]
+    model: OneVsEachGP,
+    q: Variational,
+    y: Int[Tensor, "*batch n"],
+    n_chains: int,
+    generators: Sequence[np.random.Generator],
 ) -> Sites:
     """omega ~ q(omega) for each chain."""
     tilt = q.tilt[..., None, :, :].expand(*q.tilt.shape[:-2], n_chains, *q.tilt.shape[-2:])
-    return model.sites_at(tilt, 2 * q.sites.kappa.squeeze(-3), generators)
+    return model.sites_at(tilt, y, generators)
 
 
 def _sites(omega: Tensor, b: Tensor) -> Sites:

@@ -7,7 +7,9 @@ KL 0.002 follows from KL = bias + spread / chains, fitted to three sizes.
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import Tensor
@@ -101,3 +103,21 @@ def _algorithm_1_time(measured: dict[int, tuple[float, float]]) -> float:
     spread = float((divergence * sizes).mean())
     slope, offset = np.polyfit(sizes, seconds, 1)
     return float(offset + slope * max(spread / TARGET, 1.0))
+
+
+def draw(rows: list[dict[str, object]], path: Path) -> None:
+    """KL against time, a panel a scale, a marker a way."""
+    scales = list(dict.fromkeys(row["scale"] for row in rows))
+    ways = list(dict.fromkeys(row["way"] for row in rows))
+    figure, panels = plt.subplots(1, len(scales), figsize=(13, 4.6), sharex=True, sharey=True, layout="constrained")
+    for panel, scale in zip(panels, scales, strict=True):
+        for k, way in enumerate(ways):
+            row = next(row for row in rows if (row["scale"], row["way"]) == (scale, way))
+            panel.loglog(row["ms"], row["KL"], "os^vD<>ph"[k], color=f"C{k}", markersize=9, label=way)
+        panel.axhline(TARGET, color="grey", linewidth=0.8, linestyle="--")
+        panel.set(title=f"kernel scale {scale}", xlabel="posterior and predictive, ms")
+    panels[0].set_ylabel("KL of the predictive to a long run")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

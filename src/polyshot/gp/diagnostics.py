@@ -11,7 +11,10 @@ def split_r_hat(draws: Float[Tensor, "s m *shape"]) -> Float[Tensor, "*shape"]:
     """Potential scale reduction of a scalar over S steps of M chains, each cut into halves; near one if mixed."""
     halves = _split(draws)
     within, total = _variances(halves)
-    return torch.where(within > 0, (total / within).sqrt(), torch.ones_like(within))
+    ratio = (total / torch.where(within > 0, within, 1.0)).sqrt()
+    # Chains that never move: mixed if all are the same, as bad as can be if they are not.
+    stuck = torch.where(total > 0, torch.inf, torch.ones_like(total))
+    return torch.where(within > 0, ratio, stuck)
 
 
 def effective_sample_size(draws: Float[Tensor, "s m *shape"]) -> Float[Tensor, "*shape"]:

@@ -15,8 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.errors import InputError
+from polyshot.gp.checks import check_task
 from polyshot.gp.one_vs_each import OneVsEachGP
-from polyshot.gp.posterior import Mean, Sites, check_task, full_mean, residual
+from polyshot.gp.posterior import Mean, Sites, full_mean, residual
 from polyshot.gp.predictive import log_expected_sigmoid_slopes
 
 _SMALLEST_OMEGA = 1e-10
@@ -52,7 +53,7 @@ def fit_propagation(
     prior = (2 * K.diagonal(dim1=-2, dim2=-1))[..., None, :, None].expand_as(psi_mean)
     sites, _ = _matched(torch.zeros_like(prior), prior, there)
     before, moved = psi_mean, torch.full(y.shape[:-1], torch.inf, dtype=K.dtype, device=K.device)
-    step = torch.ones_like(moved)
+    step, active = torch.ones_like(moved), torch.ones_like(moved, dtype=torch.bool)
     for sweep in range(1, max_sweeps + 1):
         a, variance = model.solve_with_variance(K, y, sites.omega, residual(sites, psi_mean))
         psi = psi_mean + model.contrast(K[..., None, :, :] @ a, y)
@@ -67,12 +68,13 @@ def fit_propagation(
         cavity_mean = torch.where(proper, (psi * precision - sites.kappa) * cavity_variance, 0.0)
         new, log_scale = _matched(cavity_mean, cavity_variance, proper)
         new = Sites(*(torch.where(proper, n, s / 2) for n, s in zip(new, sites, strict=True)))
-        converged = bool((moved <= tolerance).all())
-        if converged or sweep == max_sweeps:
+        # A finished task stays as it is while others go on, so that it does not depend on them.
+        active = active & (moved > tolerance)
+        if not bool(active.any()) or sweep == max_sweeps:
             break
-        share = step[..., None, None, None]
+        share = torch.where(active, step, 0.0)[..., None, None, None]
         sites = Sites(*(share * n + (1 - share) * s for n, s in zip(new, sites, strict=True)))
-    return Propagation(sites, log_scale, sweep, converged)
+    return Propagation(sites, log_scale, sweep, not bool(active.any()))
 
 
 def _matched(mean: Tensor, variance: Tensor, there: Tensor) -> tuple[Sites, Tensor]:

@@ -9,10 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.errors import InputError
+from polyshot.gp.checks import check_task
 from polyshot.gp.expectation_propagation import fit_propagation
 from polyshot.gp.model import GPModel
 from polyshot.gp.one_vs_each import OneVsEachGP
-from polyshot.gp.posterior import Mean, Sites, check_task, full_mean, psd_root, residual
+from polyshot.gp.posterior import Mean, Sites, full_mean, psd_root, residual
 from polyshot.gp.random import Seeds, as_generators, standard_normal
 from polyshot.gp.variational import draw_variational_sites, fit_variational
 
@@ -111,6 +112,8 @@ def gibbs(
             f"need n_chains, n_steps, thin >= 1 and 0 <= burn_in < n_steps; got n_chains={n_chains}, "
             f"n_steps={n_steps}, thin={thin}, burn_in={burn_in}"
         )
+    if root is not None and root.shape[:-1] != K.shape[:-1]:
+        raise InputError(f"root must be [..., N, E] beside K {tuple(K.shape)}; its shape is {tuple(root.shape)}")
     prior = Prior(
         K,
         psd_root(K) if root is None else root.double(),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from polyshot.errors import InputError
+from polyshot.gp.checks import check_features
 
 
 class Kernel(nn.Module):
@@ -26,6 +27,7 @@ class Kernel(nn.Module):
         self, x: Float[Tensor, "*batch n d"], z: Float[Tensor, "*batch m d"] | None = None
     ) -> Float[Tensor, "*batch n m"]:
         """Covariance of every row of `x` with every row of `z` (of `x` itself if it is not given)."""
+        check_features(x, x if z is None else z)
         phi = self.features(x)
         return phi @ (phi if z is None else self.features(z)).mT
 
@@ -65,6 +67,7 @@ class RBF(Kernel):
         self, x: Float[Tensor, "*batch n d"], z: Float[Tensor, "*batch m d"] | None = None
     ) -> Float[Tensor, "*batch n m"]:
         """Covariance of every row of `x` with every row of `z` (of `x` itself if it is not given)."""
+        check_features(x, x if z is None else z)
         x, z = self.inputs(x), self.inputs(x if z is None else z)
         # Squared distances by the inner product, from a common origin so that far-off data lose no digits.
         origin = x.mean(-2, keepdim=True).detach()

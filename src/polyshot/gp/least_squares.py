@@ -43,11 +43,15 @@ class LeastSquaresGP(GPModel):
         kappa = (targets / self.likelihood.noise)[..., None, :, :].repeat_interleave(n_chains, -3)
         return Sites(torch.ones_like(kappa) / self.likelihood.noise, kappa)
 
+    def with_gradient(self, sites: Sites, y: Int[Tensor, "*batch n"]) -> Sites:
+        """The observations again, as functions of the noise."""
+        return self.sites(y, sites.omega.shape[-1], sites.omega.shape[-3])
+
     def condition(
         self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
     ) -> Conditional:
         """The exact posterior; log_marginal is the log marginal likelihood of the targets."""
-        noise = torch.as_tensor(self.likelihood.noise)
+        noise = torch.as_tensor(self.likelihood.noise, dtype=K.dtype, device=K.device)
         n, n_way = sites.omega.shape[-2:]
         # One block serves all classes. N(t | f, s^2) = exp(kappa f - omega f^2 / 2) times the constant.
         R, log_det = class_blocks(K, sites.omega[..., :1])
@@ -65,4 +69,4 @@ class LeastSquaresGP(GPModel):
         self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
     ) -> Float[Tensor, "*batch m"]:
         """Log marginal likelihood of the targets, differentiable in K, the mean and the noise."""
-        return self.condition(K, y, sites, mean).log_marginal
+        return self.condition(K.double(), y, sites, mean).log_marginal

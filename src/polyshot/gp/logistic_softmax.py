@@ -54,7 +54,8 @@ class LogisticSoftmaxGP(GPModel):
         parts = []
         for f_t, Y_t, generator in zip(f.reshape(shape), Y.reshape(-1, *Y.shape[-2:]), generators, strict=True):
             positive, negative = logsigmoid(f_t).exp().cpu().numpy(), logsigmoid(-f_t).exp().cpu().numpy()
-            rate = generator.standard_exponential(positive.shape[:-1]) / positive.sum(-1)
+            # Logits far below zero for all classes mean counts without bound; 1e15 of them pin f down as well.
+            rate = generator.standard_exponential(positive.shape[:-1]) / positive.sum(-1).clip(min=1e-15)
             counts = torch.from_numpy(generator.poisson(rate[..., None] * negative)).to(f.device)
             omega = sample_polya_gamma(counts + Y_t, f_t, generator)
             parts.append(Augmentation(torch.from_numpy(rate).to(f), counts, omega))

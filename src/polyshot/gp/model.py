@@ -57,6 +57,10 @@ class GPModel(ABC):
         L = cholesky(H + torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
         return (root[..., None] * torch.cholesky_solve((root * r.mT)[..., None], L)).squeeze(-1).mT
 
+    def with_gradient(self, sites: Sites, y: Int[Tensor, "*batch n"]) -> Sites:
+        """The sites as functions of the model's own learned parameters, of which most models have none."""
+        return sites
+
     def log_marginal(
         self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
     ) -> Float[Tensor, "*batch m"]:
@@ -65,6 +69,7 @@ class GPModel(ABC):
         Its integral over the prior of the auxiliary variables is p(Y | X) itself: no factor is dropped that
         depends on them.
         """
+        K = K.double()
         mean = full_mean(mean, (*K.shape[:-1], sites.omega.shape[-1]), K)
         result: Tensor = _LogMarginal.apply(K, mean, self, y, sites)  # type: ignore[no-untyped-call]
         return result

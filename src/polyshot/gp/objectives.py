@@ -8,10 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.errors import InputError
+from polyshot.gp.checks import check_labels, check_query, check_task
 from polyshot.gp.gibbs import Start, gibbs
 from polyshot.gp.kernels import Kernel
 from polyshot.gp.model import GPModel
-from polyshot.gp.posterior import Mean, check_task
+from polyshot.gp.posterior import Mean
 from polyshot.gp.predictive import Rule, class_log_probs, sobol_normal
 from polyshot.gp.random import Seeds, as_generators
 
@@ -43,7 +44,7 @@ def marginal_likelihood(
         latent=False,
         seed=seed,
     )
-    return model.log_marginal(K, y, chain.draws, mean).mean(-1)
+    return model.log_marginal(K, y, model.with_gradient(chain.draws, y), mean).mean(-1)
 
 
 def predictive_likelihood(
@@ -65,8 +66,9 @@ def predictive_likelihood(
 ) -> Float[Tensor, "*batch"]:
     """L_PL: sum over the queries of log p(y_* | x_*, S, sites), averaged over chains."""
     K, y = check_task(kernel(x), y, n_way)
-    if bool(((y_query < 0) | (y_query >= n_way)).any()):
-        raise InputError(f"query labels must lie in 0..{n_way - 1}")
+    y_query = check_labels("query labels", y_query, n_way)
+    if y_query.shape != x_query.shape[:-1]:
+        raise InputError(f"{tuple(y_query.shape)} query labels for queries of shape {tuple(x_query.shape)}")
     generators = as_generators(seed, y.shape[:-1].numel())
     chain = gibbs(
         model,
@@ -80,11 +82,11 @@ def predictive_likelihood(
         latent=False,
         seed=generators,
     )
-    K_star, k_star_star = kernel(x_query, x).double(), kernel.diagonal(x_query).double()
-    logits = model.condition(K, y, chain.draws, mean).query(K_star, k_star_star, mean)
+    K_star, k_star_star = check_query(K, kernel(x_query, x), kernel.diagonal(x_query))
+    logits = model.condition(K, y, model.with_gradient(chain.draws, y), mean).query(K_star, k_star_star, mean)
     noise = sobol_normal(generators, y.shape[:-1], n_chains, n_draws, n_way, K) if rule == "monte-carlo" else None
     log_probs = class_log_probs(logits, model.likelihood, rule, noise=noise)
-    labels = y_query.long()[..., None, :, None].expand(*log_probs.shape[:-1], 1)
+    labels = y_query[..., None, :, None].expand(*log_probs.shape[:-1], 1)
     return log_probs.gather(-1, labels).squeeze(-1).sum(-1).mean(-1)
 
 

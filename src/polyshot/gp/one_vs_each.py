@@ -16,7 +16,8 @@ product of R_{y_j} and K's column j, and Y_c the diagonal of class c's indicator
     G_cc' = [c = c'] R_c - R_c C1^-1 R_c' + U_c C2^-1 U_c'^T
     log |I + K A^T Omega A| = sum_c log |H_c| + log |C1| + log |C2|
 
-O(C N^3) in all. Nothing is subtracted that nearly cancels, whatever the scale of K.
+O(C N^3) in all. Nothing is subtracted that nearly cancels. A singular K is singular only up to rounding, so that for
+scales far beyond exp(8) its null space is noise, as in any double precision code.
 """
 
 from collections.abc import Sequence

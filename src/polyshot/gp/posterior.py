@@ -20,6 +20,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.gp._compiled import class_blocks_chains, in_threads
+from polyshot.gp.checks import check_finite
 
 Mean = float | Float[Tensor, "..."]
 
@@ -167,25 +168,6 @@ def residual(
     return torch.where(there, r, 0.0)
 
 
-def check_task(
-    K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], n_way: int
-) -> tuple[Float[Tensor, "*batch n n"], Int[Tensor, "*batch n"]]:
-    """K in double precision and y as int64, or an error that says what is wrong with the task."""
-    if K.ndim < 2 or K.shape[-1] != K.shape[-2]:
-        raise InputError(f"K must be square, [..., N, N]; its shape is {tuple(K.shape)}")
-    if K.shape[-1] == 0:
-        raise InputError("the support set is empty; at least one labelled example is needed")
-    if K.shape[:-1] != y.shape:
-        raise InputError(f"K of shape {tuple(K.shape)} needs labels [..., N]; y has shape {tuple(y.shape)}")
-    if n_way < 2:
-        raise InputError(f"classification needs at least two classes, n_way is {n_way}")
-    if bool(((y < 0) | (y >= n_way)).any()):
-        raise InputError(f"labels must lie in 0..{n_way - 1}; they span {int(y.min())}..{int(y.max())}")
-    if not bool(torch.isfinite(K).all()):
-        raise InputError("K holds NaN or infinity")
-    return K.double(), y.long()
-
-
 def own(x: Float[Tensor, "*batch m n c"], y: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch m n"]:
     """x[..., i, y_i]."""
     index = y[..., None, :, None].expand(*x.shape[:-1], 1)
@@ -199,4 +181,9 @@ def one_hot(y: Int[Tensor, "*batch n"], n_way: int) -> Bool[Tensor, "*batch n c"
 
 def full_mean(mean: Mean, shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "*batch n c"]:
     """The prior mean, given as a number or as a tensor that broadcasts, at its full [*batch, N, C]."""
-    return torch.as_tensor(mean, dtype=like.dtype, device=like.device).expand(shape)
+    tensor = torch.as_tensor(mean, dtype=like.dtype, device=like.device)
+    check_finite("the prior mean", tensor)
+    try:
+        return tensor.expand(shape)
+    except RuntimeError as error:
+        raise InputError(f"a mean of shape {tuple(tensor.shape)} does not broadcast to {tuple(shape)}") from error

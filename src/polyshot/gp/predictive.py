@@ -10,8 +10,9 @@ Three named rules:
 
 The paper takes the one-dimensional expectations by Gauss-Hermite quadrature, which is off by percents once the
 standard deviation of a difference exceeds the sigmoid's width. Here the logistic distribution is written as a
-mixture of normals (Monahan & Stefanski 1992), for which both expectations are closed form and good to 1e-7 at any
-mean and variance, with less work than 20 nodes.
+mixture of normals (Monahan & Stefanski 1992), for which both expectations are closed form at any mean and variance,
+with less work than 20 nodes: E[sigmoid] to 2e-8, E[log sigmoid] to 1e-7; log E[sigmoid] to 0.02 at worst, where it is
+below -20.
 """
 
 import math
@@ -27,9 +28,10 @@ from torch.quasirandom import SobolEngine
 
 from polyshot.errors import InputError
 from polyshot.gp._compiled import in_threads, log_expected_sigmoids, mean_one_vs_each
+from polyshot.gp.checks import check_query, check_sites, check_task
 from polyshot.gp.likelihoods import Likelihood, OneVsEach
 from polyshot.gp.model import GPModel, chain_chunks
-from polyshot.gp.posterior import Logits, Mean, Sites, as_array, check_task, cholesky
+from polyshot.gp.posterior import Logits, Mean, Sites, as_array, cholesky
 from polyshot.gp.random import Seeds, as_generators
 
 Rule = Literal["sigmoid", "log-sigmoid", "monte-carlo"]
@@ -174,7 +176,8 @@ def predict(
     """
     n_way = sites.omega.shape[-1]
     K, y = check_task(K, y, n_way)
-    K_star, k_star_star = K_star.double(), k_star_star.double()
+    check_sites(K, sites.omega, sites.kappa)
+    K_star, k_star_star = check_query(K, K_star, k_star_star)
     noise = (
         sobol_normal(seed, y.shape[:-1], sites.omega.shape[-3], n_draws, n_way, K) if rule == "monte-carlo" else None
     )
@@ -197,6 +200,8 @@ def sobol_normal(
     seed: Seeds, batch: torch.Size, n_chains: int, n_draws: int, n_way: int, like: Tensor
 ) -> Float[Tensor, "*batch m s c"]:
     """Standard normal points of a scrambled Sobol sequence, one a task, `n_draws` in all dealt out to the chains."""
+    if n_draws < 1:
+        raise InputError(f"n_draws must be at least 1, not {n_draws}")
     each = max(8, math.ceil(n_draws / n_chains))
     points = []
     for generator in as_generators(seed, batch.numel()):

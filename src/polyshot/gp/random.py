@@ -15,7 +15,10 @@ Seeds = Seed | Sequence[int | np.random.Generator]
 
 def as_generator(seed: Seed) -> np.random.Generator:
     """Turn a seed into a generator; a generator is passed through and advances, None is fresh entropy."""
-    return np.random.default_rng(seed)
+    try:
+        return np.random.default_rng(seed)
+    except ValueError as error:
+        raise InputError(f"a seed is an integer >= 0 or a generator, not {seed!r}") from error
 
 
 def as_generators(seeds: Seeds, n_tasks: int) -> list[np.random.Generator]:

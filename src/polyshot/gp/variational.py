@@ -17,9 +17,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from polyshot.errors import InputError
+from polyshot.gp.checks import check_task
 from polyshot.gp.one_vs_each import OneVsEachGP
 from polyshot.gp.polya_gamma import polya_gamma_mean
-from polyshot.gp.posterior import Mean, Sites, check_task, full_mean, residual
+from polyshot.gp.posterior import Mean, Sites, full_mean, residual
 
 _LONGEST_STEP = 32.0
 
@@ -51,20 +53,24 @@ def fit_variational(
     mu = full_mean(mean, b.shape, K)
     if start is None:  # the root mean square of psi under the prior: near the answer at every scale of K
         start = torch.where(b > 0, (2 * K.diagonal(dim1=-2, dim2=-1)).sqrt()[..., None].clamp(min=1e-6), 0.0)
-    tilt = start.double()
-    omega, last = polya_gamma_mean(b, tilt), tilt
+    elif start.shape != b.shape:
+        raise InputError(f"start must be a tilt of shape {tuple(b.shape)}; its shape is {tuple(start.shape)}")
+    tilt = last = start.double()
+    omega = polya_gamma_mean(b, tilt)
+    # A finished task stays as it is while others go on, so that it does not depend on them.
+    active = torch.ones(*y.shape[:-1], 1, 1, dtype=torch.bool, device=K.device)
     for iteration in range(1, max_iterations + 1):
-        before, last = (last if iteration % 2 == 0 else None), tilt
-        tilt = _tilt(model, K, y, _sites(omega, b), mu)
+        before, last = last, tilt
+        tilt = torch.where(active, _tilt(model, K, y, _sites(omega, b), mu), tilt)
         updated = polya_gamma_mean(b, tilt)
-        change = float(((updated - omega).abs() / updated.clamp(min=1e-300)).max())
-        if change <= tolerance or iteration == max_iterations:
+        change = ((updated - omega).abs() / updated.clamp(min=1e-300)).amax((-2, -1), keepdim=True)
+        omega, active = updated, active & (change > tolerance)
+        if not bool(active.any()):
             break
-        if before is not None:
-            tilt = _extrapolate(before, last, tilt)
-            updated = polya_gamma_mean(b, tilt)
-        omega = updated
-    return Variational(tilt, _sites(updated, b), iteration, change <= tolerance)
+        if iteration % 2 == 0:
+            tilt = torch.where(active, _extrapolate(before, last, tilt), tilt)
+            omega = polya_gamma_mean(b, tilt)
+    return Variational(tilt, _sites(omega, b), iteration, not bool(active.any()))
 
 
 def elbo(

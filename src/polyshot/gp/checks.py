@@ -1,0 +1,85 @@
+"""Bad input is told from good here, before any algebra: an InputError says what is wrong and what would be right."""
+
+import torch
+from torch import Tensor
+
+from polyshot.errors import InputError
+
+# A float32 kernel matrix is symmetric and positive semi-definite up to about 1e-6 of its size.
+_SLACK = 1e-4
+
+
+def check_task(K: Tensor, y: Tensor, n_way: int) -> tuple[Tensor, Tensor]:
+    """K [*batch, N, N] in double precision and y [*batch, N] as int64, if they are a task."""
+    if K.ndim < 2 or K.shape[-1] != K.shape[-2]:
+        raise InputError(f"K must be square, [..., N, N]; its shape is {tuple(K.shape)}")
+    if K.shape[-1] == 0:
+        raise InputError("the support set is empty; at least one labelled example is needed")
+    if K.shape[:-1] != y.shape:
+        raise InputError(f"K of shape {tuple(K.shape)} needs labels [..., N]; y has shape {tuple(y.shape)}")
+    if K.numel() == 0:
+        raise InputError(f"the batch of shape {tuple(K.shape[:-2])} holds no task")
+    if n_way < 2:
+        raise InputError(f"classification needs at least two classes, n_way is {n_way}")
+    labels = check_labels("labels", y, n_way)
+    check_finite("K", K)
+    _check_kernel_matrix(K.detach())
+    return K.double(), labels
+
+
+def check_labels(name: str, y: Tensor, n_way: int) -> Tensor:
+    """Labels as int64, if they are whole numbers in 0..n_way-1."""
+    if y.is_floating_point() and bool((y != y.round()).any()):
+        raise InputError(f"{name} must be whole numbers; some are fractions")
+    if bool(((y < 0) | (y >= n_way)).any()):
+        raise InputError(f"{name} must lie in 0..{n_way - 1}; they span {int(y.min())}..{int(y.max())}")
+    return y.long()
+
+
+def check_finite(name: str, x: Tensor) -> None:
+    """No NaN, no infinity."""
+    if not bool(torch.isfinite(x).all()):
+        raise InputError(f"{name} holds NaN or infinity")
+
+
+def check_sites(K: Tensor, omega: Tensor, kappa: Tensor) -> None:
+    """Sites [*batch, M, N, C] that belong to K [*batch, N, N]."""
+    batch, n = K.shape[:-2], K.shape[-1]
+    if omega.shape != kappa.shape or omega.ndim != K.ndim + 1 or (omega.shape[:-3], omega.shape[-2]) != (batch, n):
+        raise InputError(
+            f"sites must be [..., M, N, C] with N = {n} examples; omega has shape {tuple(omega.shape)}, "
+            f"kappa {tuple(kappa.shape)}, K {tuple(K.shape)}"
+        )
+
+
+def check_query(K: Tensor, K_star: Tensor, k_star_star: Tensor) -> tuple[Tensor, Tensor]:
+    """K_star [*batch, Q, N] and k_star_star [*batch, Q] in double precision, if they belong to K [*batch, N, N]."""
+    if K_star.ndim != K.ndim or (K_star.shape[:-2], K_star.shape[-1]) != (K.shape[:-2], K.shape[-1]):
+        raise InputError(f"K_star must be [..., Q, N] beside K {tuple(K.shape)}; its shape is {tuple(K_star.shape)}")
+    if k_star_star.shape != K_star.shape[:-1]:
+        raise InputError(
+            f"k_star_star must be [..., Q], the shape of K_star {tuple(K_star.shape)} without its last; its shape is "
+            f"{tuple(k_star_star.shape)}"
+        )
+    check_finite("K_star", K_star)
+    check_finite("k_star_star", k_star_star)
+    return K_star.double(), k_star_star.double()
+
+
+def check_features(x: Tensor, z: Tensor) -> None:
+    """Feature vectors x [*batch, N, D] and z [*batch, M, D] of one width."""
+    if x.ndim < 2 or z.ndim != x.ndim or x.shape[:-2] != z.shape[:-2] or x.shape[-1] != z.shape[-1]:
+        raise InputError(
+            f"a kernel takes vectors [..., N, D] and [..., M, D]; the shapes are {tuple(x.shape)} and {tuple(z.shape)}"
+        )
+
+
+def _check_kernel_matrix(K: Tensor) -> None:
+    """Symmetric, with no 2 x 2 minor below zero: what O(N^2) can see of a positive semi-definite matrix."""
+    diagonal = K.diagonal(dim1=-2, dim2=-1)
+    largest = diagonal.amax(-1)[..., None, None].clamp(min=0)
+    if bool(((K - K.mT).abs() > _SLACK * largest).any()):
+        raise InputError("K is not symmetric")
+    bound = (diagonal.clamp(min=0)[..., :, None] * diagonal.clamp(min=0)[..., None, :]).sqrt()
+    if bool((diagonal < 0).any()) or bool((K.abs() > bound + _SLACK * largest).any()):
+        raise InputError("K is not positive semi-definite: an entry is larger than its two diagonal entries allow")

@@ -43,7 +43,7 @@ def calibration_error(probs: np.ndarray, labels: np.ndarray, n_bins: int = 15) -
     return float(sum(gaps) / len(labels))
 
 
-def measure(class_set: ClassSet, n_episodes: int) -> list[dict[str, object]]:
+def measure(data: str, class_set: ClassSet, n_episodes: int) -> list[dict[str, object]]:
     sampler = EpisodeSampler(class_set, n_way=5, n_shot=5, n_query=15, seed=0)
     model = OneVsEachGP()
     probs: dict[tuple[float, str, str], list[np.ndarray]] = {}
@@ -68,7 +68,7 @@ def measure(class_set: ClassSet, n_episodes: int) -> list[dict[str, object]]:
     for (log_scale, name, rule), parts in probs.items():
         p = np.concatenate(parts)
         rows.append(
-            {"data": class_set.name, "scale": f"exp({log_scale:.0f})", "posterior": name, "rule": rule}
+            {"data": data, "scale": f"exp({log_scale:.0f})", "posterior": name, "rule": rule}
             | {"log_likelihood": float(np.log(p[np.arange(len(truth)), truth].clip(1e-12)).mean())}
             | {"ECE": calibration_error(p, truth), "accuracy": float((p.argmax(-1) == truth).mean())}
         )
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/predictive_rules.json"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [row for class_set in data_sets().values() for row in measure(class_set, arguments.episodes)]
+    rows = [row for data, class_set in data_sets().items() for row in measure(data, class_set, arguments.episodes)]
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*(f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()))

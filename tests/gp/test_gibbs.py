@@ -68,7 +68,7 @@ def test_the_exact_predictive_of_two_classes_is_found():
     chain = gibbs(MODEL, tensor(task.K), task.labels, 2, n_chains=4000, n_steps=30, seed=3, latent=False)
     each = [
         predict(MODEL, tensor(task.K), task.labels, Sites(*(part[i::100] for part in chain.draws)),
-                tensor(task.K_star), tensor(task.k_star_star)).log_probs.exp()
+                tensor(task.K_star), tensor(task.k_star_star), rule="sigmoid").log_probs.exp()
         for i in range(100)
     ]  # fmt: skip
     # p(y_* = 0 | Y) is a ratio of evidences, with the query as one more example of class 0.

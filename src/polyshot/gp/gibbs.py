@@ -13,7 +13,7 @@ from polyshot.gp.checks import check_task
 from polyshot.gp.expectation_propagation import fit_propagation
 from polyshot.gp.model import GPModel
 from polyshot.gp.one_vs_each import OneVsEachGP
-from polyshot.gp.posterior import Mean, Sites, full_mean, psd_root, residual
+from polyshot.gp.posterior import Mean, Sites, full_mean, psd_root
 from polyshot.gp.random import Seeds, as_generators, standard_normal
 from polyshot.gp.variational import draw_variational_sites, fit_variational
 
@@ -49,9 +49,10 @@ class Prior(NamedTuple):
 
 def draw_prior(prior: Prior, n_chains: int, generators: Sequence[np.random.Generator]) -> Float[Tensor, "*batch m n c"]:
     """f ~ N(mean, K) for each chain and class."""
-    batch, rank, n_way = prior.root.shape[:-2], prior.root.shape[-1], prior.mean.shape[-1]
-    noise = standard_normal(generators, (n_chains, rank, n_way), prior.K).reshape(*batch, n_chains, rank, n_way)
-    return prior.mean + prior.root[..., None, :, :] @ noise
+    n, rank, n_way = *prior.root.shape[-2:], prior.mean.shape[-1]
+    batch = prior.root.shape[:-2]
+    noise = standard_normal(generators, (n_chains * n_way, rank), prior.K).reshape(*batch, n_chains * n_way, rank)
+    return prior.mean + (noise @ prior.root.mT).reshape(*batch, n_chains, n_way, n).mT
 
 
 def draw_latent(
@@ -61,11 +62,10 @@ def draw_latent(
     sites: Sites,
     generators: Sequence[np.random.Generator],
 ) -> Float[Tensor, "*batch m n c"]:
-    """f ~ p(f | X, Y, sites): a draw from the prior, corrected by what the sites say (Hoffman & Ribak 1991)."""
+    """f ~ p(f | X, Y, sites): a draw from the prior, corrected by what the sites say."""
     f0 = draw_prior(prior, sites.omega.shape[-3], generators)
     noise = standard_normal(generators, f0.shape[-3:], prior.K).reshape(f0.shape)
-    r = residual(sites, model.contrast(f0, y), noise)
-    return f0 + prior.K[..., None, :, :] @ model.solve(prior.K, y, sites.omega, r)
+    return model.correct(prior.K, y, sites, f0, noise)
 
 
 def gibbs_step(

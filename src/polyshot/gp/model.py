@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from polyshot.gp.likelihoods import Likelihood
-from polyshot.gp.posterior import Conditional, Mean, Sites, cholesky, full_mean
+from polyshot.gp.posterior import Conditional, Mean, Sites, cholesky, full_mean, residual
 
 _CHUNK_BYTES = 2**26
 
@@ -56,6 +56,18 @@ class GPModel(ABC):
         H = root[..., :, None] * K[..., None, None, :, :] * root[..., None, :]
         L = cholesky(H + torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
         return (root[..., None] * torch.cholesky_solve((root * r.mT)[..., None], L)).squeeze(-1).mT
+
+    def correct(
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        sites: Sites,
+        f0: Float[Tensor, "*batch m n c"],
+        noise: Float[Tensor, "*batch m n c"],
+    ) -> Float[Tensor, "*batch m n c"]:
+        """Turn draws f0 of the prior into draws of p(f | X, Y, sites) (Hoffman & Ribak 1991; Appendix A)."""
+        r = residual(sites, self.contrast(f0, y), noise)
+        return f0 + K[..., None, :, :] @ self.solve(K, y, sites.omega, r)
 
     def with_gradient(self, sites: Sites, y: Int[Tensor, "*batch n"]) -> Sites:
         """The sites as functions of the model's own learned parameters, of which most models have none."""

@@ -60,7 +60,7 @@ def predictive_likelihood(
     n_steps: int = 1,
     start: Start = "prior",
     mean: Mean = 0.0,
-    rule: Rule = "sigmoid",
+    rule: Rule = "log-sigmoid",
     n_draws: int = 512,
     seed: Seeds = None,
 ) -> Float[Tensor, "*batch"]:

@@ -30,7 +30,8 @@ from torch import Tensor
 from torch.linalg import solve_triangular
 
 from polyshot.errors import InputError
-from polyshot.gp._compiled import in_threads, solve_chains
+from polyshot.gp._chains import correct_chains, solve_chains
+from polyshot.gp._threads import in_threads
 from polyshot.gp.likelihoods import OneVsEach
 from polyshot.gp.model import GPModel
 from polyshot.gp.polya_gamma import sample_polya_gamma
@@ -96,8 +97,8 @@ class OneVsEachGP(GPModel):
             sample_polya_gamma(count, tilt, generator)
             for count, tilt, generator in zip(counts, tilts, generators, strict=True)
         ]
-        omega = torch.zeros(psi.shape, dtype=psi.dtype, device=psi.device)
-        omega = omega.scatter(-1, index, torch.stack(draws).reshape(index.shape))
+        omega = torch.zeros_like(psi, memory_format=torch.contiguous_format)
+        omega.scatter_(-1, index, torch.stack(draws).reshape(index.shape))
         if self.likelihood.weights is None:
             return Sites(omega, 0.5 * (omega > 0))
         return Sites(omega, (self.comparisons(y, n_way) / 2)[..., None, :, :].expand_as(omega))
@@ -161,15 +162,29 @@ class OneVsEachGP(GPModel):
         self, K: Tensor, y: Tensor, omega: Tensor, r: Tensor, with_variance: bool
     ) -> tuple[Tensor, Tensor]:
         n, n_way = omega.shape[-2:]
-        K_flat, y_flat = as_array(K.reshape(-1, n, n)), as_array(y.reshape(-1, n))
-        omega_flat, r_flat = (as_array(x.mT.reshape(-1, n_way, n)) for x in (omega, r))
-        a = np.empty_like(omega_flat)
-        variance = np.empty_like(omega_flat) if with_variance else np.empty((0, 0, 0))
-        in_threads(
-            lambda first, last: solve_chains(K_flat, y_flat, omega_flat, r_flat, first, last, a, variance), len(a)
-        )
-        result, spread = (torch.from_numpy(x).to(K.device).mT for x in (a, variance))
-        return result.reshape(omega.shape), spread.reshape(omega.shape) if with_variance else spread
+        task, chains = (K.reshape(-1, n, n), y.reshape(-1, n)), (x.reshape(-1, n, n_way) for x in (omega, r))
+        arrays = [as_array(x) for x in (*task, *chains)]
+        a = np.empty_like(arrays[2])
+        variance = np.empty_like(a) if with_variance else np.empty((0, 0, 0))
+        in_threads(lambda first, last: solve_chains(*arrays, first, last, a, variance), len(a), n_way * n**3)
+        spread = variance.reshape(omega.shape) if with_variance else variance
+        return torch.from_numpy(a.reshape(omega.shape)).to(K.device), torch.from_numpy(spread).to(K.device)
+
+    def correct(
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        sites: Sites,
+        f0: Float[Tensor, "*batch m n c"],
+        noise: Float[Tensor, "*batch m n c"],
+    ) -> Float[Tensor, "*batch m n c"]:
+        """As the base class has it, in one compiled pass."""
+        n, n_way = f0.shape[-2:]
+        task = (K.reshape(-1, n, n), y.reshape(-1, n))
+        arrays = [as_array(x) for x in (*task, *(x.reshape(-1, n, n_way) for x in (*sites, f0, noise)))]
+        f = np.empty_like(arrays[4])
+        in_threads(lambda first, last: correct_chains(*arrays, first, last, f), len(f), n_way * n**3)
+        return torch.from_numpy(f.reshape(f0.shape)).to(K.device)
 
 
 @dataclass(frozen=True)

@@ -27,18 +27,18 @@ def sample_polya_gamma(
     `b` is an integer >= 0 or a tensor of them, of the shape of `c` (PG(0, c) is the point mass at zero);
     `c` is any finite tensor, and the draws have its shape, dtype and device.
     """
-    if not torch.isfinite(c).all():
+    tilt = c.detach().cpu().double().numpy()
+    if not np.isfinite(tilt).all():
         raise InputError("Pólya-Gamma draws need finite c; it holds NaN or infinity")
     if isinstance(b, Tensor) and b.shape != c.shape:
         raise InputError(f"b has shape {tuple(b.shape)}, c has {tuple(c.shape)}; they must be the same")
-    counts = np.broadcast_to(b.cpu().numpy() if isinstance(b, Tensor) else b, c.shape)
-    if counts.size and counts.min() < 0:
-        raise InputError(f"b must be an integer >= 0; its smallest entry is {counts.min()}")
-    tilt = c.detach().cpu().double().numpy()
     rng = as_generator(seed)
     if isinstance(b, int) and b == 1:
         draws = _draw_one(tilt, rng)
     else:
+        counts = np.broadcast_to(b.cpu().numpy() if isinstance(b, Tensor) else b, c.shape)
+        if counts.size and counts.min() < 0:
+            raise InputError(f"b must be an integer >= 0; its smallest entry is {counts.min()}")
         draws = _draw_sums(counts.ravel(), tilt.ravel(), rng).reshape(c.shape)
     return torch.from_numpy(draws).to(c)
 
@@ -75,11 +75,13 @@ def _unit_variance(c: np.ndarray) -> np.ndarray:
 def _draw_one(c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draw PG(1, c) for a float64 array of any shape."""
     c = np.ascontiguousarray(c)
-    large = np.abs(c) >= _DEVROYE_LIMIT
     out = np.empty_like(c)
+    if np.abs(c).max(initial=0.0) < _DEVROYE_LIMIT:
+        random_polyagamma(1, c, method="devroye", random_state=rng, out=out)
+        return out
+    large = np.abs(c) >= _DEVROYE_LIMIT
     random_polyagamma(1, np.where(large, 0.0, c), method="devroye", random_state=rng, out=out)
-    if large.any():
-        out[large] = random_polyagamma(1, c[large], method="alternate", random_state=rng)
+    out[large] = random_polyagamma(1, c[large], method="alternate", random_state=rng)
     return out
 
 

@@ -19,7 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from polyshot.errors import InputError
-from polyshot.gp._compiled import class_blocks_chains, in_threads
+from polyshot.gp._chains import class_blocks_chains
+from polyshot.gp._threads import in_threads
 from polyshot.gp.checks import check_finite
 
 Mean = float | Float[Tensor, "..."]
@@ -120,7 +121,9 @@ def _compiled_class_blocks(K: Tensor, omega: Tensor) -> tuple[Tensor, Tensor]:
     n, n_way = omega.shape[-2:]
     K_flat, omega_flat = as_array(K.reshape(-1, n, n)), as_array(omega.mT.reshape(-1, n_way, n))
     R, log_det = np.empty((*omega_flat.shape, n)), np.empty(len(omega_flat))
-    in_threads(lambda first, last: class_blocks_chains(K_flat, omega_flat, first, last, R, log_det), len(log_det))
+    in_threads(
+        lambda first, last: class_blocks_chains(K_flat, omega_flat, first, last, R, log_det), len(log_det), n_way * n**3
+    )
     batch = omega.shape[:-2]
     return torch.from_numpy(R).to(K.device).reshape(*batch, n_way, n, n), torch.from_numpy(log_det).to(
         K.device

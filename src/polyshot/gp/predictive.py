@@ -3,7 +3,8 @@
 Three named rules:
 
 - "sigmoid": p(c) proportional to prod_c' E[sigmoid(f_c - f_c')], the paper's text;
-- "log-sigmoid": p(c) proportional to exp sum_c' E[log sigmoid(f_c - f_c')], the authors' published code;
+- "log-sigmoid": p(c) proportional to exp sum_c' E[log sigmoid(f_c - f_c')], the authors' published code, and the
+  default, because it has the best likelihood and calibration on real embeddings (docs/inference.md);
 - "monte-carlo": E[L(f | c) / sum_c' L(f | c')] over draws of the joint Gaussian, for any likelihood and with no
   independence assumption. The draws are a randomised Sobol sequence, shared by the queries: unbiased, and with
   a few hundred points as good as thousands of independent ones.
@@ -16,6 +17,7 @@ below -20.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,7 +29,8 @@ from torch.nn.functional import log_softmax
 from torch.quasirandom import SobolEngine
 
 from polyshot.errors import InputError
-from polyshot.gp._compiled import in_threads, log_expected_sigmoids, mean_one_vs_each
+from polyshot.gp._expectations import expected_log_sigmoids, log_expected_sigmoids, mean_one_vs_each
+from polyshot.gp._threads import in_threads
 from polyshot.gp.checks import check_query, check_sites, check_task
 from polyshot.gp.likelihoods import Likelihood, OneVsEach
 from polyshot.gp.model import GPModel, chain_chunks
@@ -68,19 +71,48 @@ class Prediction(NamedTuple):
 
 def log_expected_sigmoid(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """log E[sigmoid(x)] for x ~ N(mean, variance)."""
-    result: Tensor = _LogExpectedSigmoid.apply(mean, variance)  # type: ignore[no-untyped-call]
+    result: Tensor = _Expectation.apply(mean, variance, log_expected_sigmoids)  # type: ignore[no-untyped-call]
+    return result
+
+
+def expected_log_sigmoid(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """E[log sigmoid(x)] for x ~ N(mean, variance)."""
+    result: Tensor = _Expectation.apply(mean, variance, expected_log_sigmoids)  # type: ignore[no-untyped-call]
     return result
 
 
 def log_expected_sigmoid_slopes(
-    mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"], *, slopes: bool = True
-) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "..."], Float[Tensor, "..."]]:
-    """log E[sigmoid(x)] and its derivatives with respect to the mean and the variance (empty without `slopes`)."""
+    mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]
+) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+    """log E[sigmoid(x)] and its derivatives with respect to the mean and the variance."""
+    return _evaluate(log_expected_sigmoids, mean, variance, slopes=True)
+
+
+class _Expectation(torch.autograd.Function):
+    """An expectation under N(mean, variance) with its derivatives, all from one compiled pass."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, variance: Tensor, compiled: Callable[..., int]) -> Tensor:
+        value, *slopes = _evaluate(compiled, mean, variance, slopes=any(ctx.needs_input_grad))
+        ctx.save_for_backward(*slopes)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        by_mean, by_variance = ctx.saved_tensors
+        return grad * by_mean, grad * by_variance, None
+
+
+def _evaluate(
+    compiled: Callable[..., int], mean: Tensor, variance: Tensor, slopes: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Value and derivatives (empty without `slopes`) by a compiled loop over the entries."""
     m, v = as_array(mean.double()).ravel(), as_array(variance.double()).ravel()
     value = np.empty_like(m)
     by_mean, by_variance = np.empty_like(m if slopes else m[:0]), np.empty_like(m if slopes else m[:0])
     p, s = np.array(_MIXTURE_P), np.array(_MIXTURE_S)
-    in_threads(lambda first, last: log_expected_sigmoids(m, v, p, s, first, last, value, by_mean, by_variance), len(m))
+    in_threads(lambda first, last: compiled(m, v, p, s, first, last, value, by_mean, by_variance), len(m), 400)
     shape = mean.shape if slopes else torch.Size([0])
     return (
         torch.from_numpy(value).to(mean).reshape(mean.shape),
@@ -89,36 +121,10 @@ def log_expected_sigmoid_slopes(
     )
 
 
-class _LogExpectedSigmoid(torch.autograd.Function):
-    """`log_expected_sigmoid_slopes` for autograd."""
-
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, variance: Tensor) -> Tensor:
-        value, *slopes = log_expected_sigmoid_slopes(mean, variance, slopes=any(ctx.needs_input_grad))
-        ctx.save_for_backward(*slopes)
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        by_mean, by_variance = ctx.saved_tensors
-        return grad * by_mean, grad * by_variance
-
-
-def expected_log_sigmoid(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """E[log sigmoid(x)] for x ~ N(mean, variance)."""
-    # -log sigmoid(x) = E[max(0, e - x)] for logistic e, and e - x is a mixture of normals.
-    p, s = mean.new_tensor(_MIXTURE_P), mean.new_tensor(_MIXTURE_S)
-    deviation = (variance[..., None] + s**-2).sqrt()
-    u = mean[..., None] / deviation
-    density = torch.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
-    return (mean[..., None] / 2 * torch.erfc(u * math.sqrt(0.5)) - deviation * density) @ p
-
-
 def class_log_probs(
     logits: Logits,
     likelihood: Likelihood,
-    rule: Rule = "sigmoid",
+    rule: Rule = "log-sigmoid",
     *,
     noise: Float[Tensor, "*batch m s c"] | None = None,
 ) -> Float[Tensor, "*batch m q c"]:
@@ -166,7 +172,7 @@ def predict(
     *,
     mean: Mean = 0.0,
     mean_star: Mean = 0.0,
-    rule: Rule = "sigmoid",
+    rule: Rule = "log-sigmoid",
     n_draws: int = 512,
     seed: Seeds = None,
 ) -> Prediction:
@@ -224,7 +230,11 @@ def _compiled_monte_carlo(logits: Logits, noise: Tensor) -> Tensor:
     mean, root = as_array(logits.mean.reshape(-1, n_way)), as_array(_root(logits.covariance).reshape(-1, n_way, n_way))
     points = as_array(noise.reshape(-1, *noise.shape[-2:]))
     out = np.empty_like(mean)
-    in_threads(lambda first, last: mean_one_vs_each(mean, root, points, n_query, first, last, out), len(out))
+    in_threads(
+        lambda first, last: mean_one_vs_each(mean, root, points, n_query, first, last, out),
+        len(out),
+        4 * n_way**2 * points.shape[1],
+    )
     return torch.from_numpy(out).to(logits.mean).clamp(min=1e-300).log().reshape(logits.mean.shape)
 
 

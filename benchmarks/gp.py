@@ -53,7 +53,7 @@ def kernel_matrix(x: torch.Tensor, log_scale: float = 2.0) -> torch.Tensor:
         return Cosine(log_scale)(x).double()
 
 
-def gibbs_steps(quick: bool) -> list[dict[str, float]]:
+def gibbs_steps(quick: bool) -> list[dict[str, object]]:
     """One Gibbs step of 20 chains, ours and dense, at 5 shots."""
     rows, model = [], OneVsEachGP()
     for n_way in (5, 10) if quick else (5, 10, 20):
@@ -80,8 +80,8 @@ def gibbs_steps(quick: bool) -> list[dict[str, float]]:
             | {"gpytorch_ms": 1e3 * gpytorch_posterior(x, y, n_way)}
         )
     for half, row in zip([None, *rows], rows, strict=False):  # C N^3 grows 16-fold, the dense (C N)^3 64-fold
-        row["ours_growth"] = row["ours_ms"] / half["ours_ms"] if half else float("nan")
-        row["dense_growth"] = row["dense_ms"] / half["dense_ms"] if half else float("nan")
+        for name in ("ours", "dense"):
+            row[f"{name}_growth"] = row[f"{name}_ms"] / half[f"{name}_ms"] if half else "-"
     return rows
 
 
@@ -122,18 +122,20 @@ def training_loss() -> dict[str, float]:
 
 
 MEMORY_PROBE = """
-import resource, torch
+import re, torch
+from pathlib import Path
 import benchmarks.gp as b
 from polyshot.gp import OneVsEachGP, gibbs, predict
 torch.set_num_threads({threads})
 x, y = b.clustered(50, 5)
 q, _ = b.clustered(50, 15, seed=1)
 every = b.kernel_matrix(torch.cat([x, q]))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak(): return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+before = peak()
 model = OneVsEachGP()
 draws = gibbs(model, every[:250, :250], y, 50, n_steps=2, latent=False, seed=0).draws
 predict(model, every[:250, :250], y, draws, every[250:, :250], every.diagonal()[250:])
-print(before / 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(before, peak())
 """
 
 

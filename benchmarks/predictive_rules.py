@@ -1,6 +1,6 @@
 """Which predictive rule should be the default? Log-likelihood, ECE and accuracy of each on real embeddings.
 
-    python -m benchmarks.predictive_rules [--episodes 200] [--out benchmarks/results/predictive_rules.json]
+    python -m benchmarks.predictive_rules [--episodes 100] [--out benchmarks/results/predictive_rules.json]
 
 5-way 5-shot, 15 queries a class, cosine kernel; scikit-learn's digits, and the embeddings of $POLYSHOT_DATA where
 they are. Posterior by Algorithm 1 (20 chains, last of 50 steps) and by expectation propagation.
@@ -77,7 +77,7 @@ def measure(data: str, class_set: ClassSet, n_episodes: int) -> list[dict[str, o
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=200)
+    parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/predictive_rules.json"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)

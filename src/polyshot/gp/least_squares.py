@@ -24,10 +24,6 @@ class LeastSquaresGP(GPModel):
     def __init__(self, noise: float | Float[Tensor, ""] = 1.0) -> None:
         self.likelihood: Gaussian = Gaussian(noise)
 
-    def contrast(self, f: Float[Tensor, "*batch m n c"], y: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch m n c"]:
-        """The logits themselves."""
-        return f
-
     def draw_sites(
         self,
         f: Float[Tensor, "*batch m n c"],

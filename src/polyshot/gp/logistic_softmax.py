@@ -38,10 +38,6 @@ class LogisticSoftmaxGP(GPModel):
     def __init__(self) -> None:
         self.likelihood: LogisticSoftmax = LogisticSoftmax()
 
-    def contrast(self, f: Float[Tensor, "*batch m n c"], y: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch m n c"]:
-        """The logits themselves."""
-        return f
-
     def augment(
         self,
         f: Float[Tensor, "*batch m n c"],

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from polyshot.gp.likelihoods import Likelihood
-from polyshot.gp.posterior import Conditional, Mean, Sites, cholesky, full_mean, residual
+from polyshot.gp.posterior import Conditional, Mean, Sites, full_mean, residual, site_factor
 
 _CHUNK_BYTES = 2**26
 
@@ -25,9 +25,9 @@ class GPModel(ABC):
 
     likelihood: Likelihood
 
-    @abstractmethod
     def contrast(self, f: Float[Tensor, "*batch m n c"], y: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch m n c"]:
-        """Psi = A f, what the sites look at."""
+        """Psi = A f, what the sites look at: the logits themselves unless a model says otherwise."""
+        return f
 
     @abstractmethod
     def draw_sites(
@@ -52,9 +52,7 @@ class GPModel(ABC):
         r: Float[Tensor, "*batch m n c"],
     ) -> Float[Tensor, "*batch m n c"]:
         """A^T B^-1 r for one right-hand side a chain; here for models with A the identity."""
-        root = omega.mT.sqrt()
-        H = root[..., :, None] * K[..., None, None, :, :] * root[..., None, :]
-        L = cholesky(H + torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
+        root, L = site_factor(K, omega)
         return (root[..., None] * torch.cholesky_solve((root * r.mT)[..., None], L)).squeeze(-1).mT
 
     def correct(

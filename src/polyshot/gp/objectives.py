@@ -4,6 +4,8 @@ The Gibbs chains run without gradients; what is differentiated is log p(Y | X, s
 at their last step, averaged over the chains (Fisher's identity).
 """
 
+from typing import Any
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from polyshot.gp.checks import check_labels, check_query, check_task
 from polyshot.gp.gibbs import Start, gibbs
 from polyshot.gp.kernels import Kernel
 from polyshot.gp.model import GPModel
-from polyshot.gp.posterior import Mean
+from polyshot.gp.posterior import Mean, Sites
 from polyshot.gp.predictive import Rule, class_log_probs, sobol_normal
 from polyshot.gp.random import Seeds, as_generators
 
@@ -32,19 +34,8 @@ def marginal_likelihood(
 ) -> Float[Tensor, "*batch"]:
     """L_ML: log p(Y | X, sites) averaged over chains; `x` is support and query together, as the paper trains."""
     K, y = check_task(kernel(x), y, n_way)
-    chain = gibbs(
-        model,
-        K.detach(),
-        y,
-        n_way,
-        n_chains=n_chains,
-        n_steps=n_steps,
-        start=start,
-        mean=_detached(mean),
-        latent=False,
-        seed=seed,
-    )
-    return model.log_marginal(K, y, model.with_gradient(chain.draws, y), mean).mean(-1)
+    sites = _last_sites(model, K, y, n_way, mean, seed, n_chains=n_chains, n_steps=n_steps, start=start)
+    return model.log_marginal(K, y, sites, mean).mean(-1)
 
 
 def predictive_likelihood(
@@ -70,25 +61,17 @@ def predictive_likelihood(
     if y_query.shape != x_query.shape[:-1]:
         raise InputError(f"{tuple(y_query.shape)} query labels for queries of shape {tuple(x_query.shape)}")
     generators = as_generators(seed, y.shape[:-1].numel())
-    chain = gibbs(
-        model,
-        K.detach(),
-        y,
-        n_way,
-        n_chains=n_chains,
-        n_steps=n_steps,
-        start=start,
-        mean=_detached(mean),
-        latent=False,
-        seed=generators,
-    )
+    sites = _last_sites(model, K, y, n_way, mean, generators, n_chains=n_chains, n_steps=n_steps, start=start)
     K_star, k_star_star = check_query(K, kernel(x_query, x), kernel.diagonal(x_query))
-    logits = model.condition(K, y, model.with_gradient(chain.draws, y), mean).query(K_star, k_star_star, mean)
+    logits = model.condition(K, y, sites, mean).query(K_star, k_star_star, mean)
     noise = sobol_normal(generators, y.shape[:-1], n_chains, n_draws, n_way, K) if rule == "monte-carlo" else None
     log_probs = class_log_probs(logits, model.likelihood, rule, noise=noise)
     labels = y_query[..., None, :, None].expand(*log_probs.shape[:-1], 1)
     return log_probs.gather(-1, labels).squeeze(-1).sum(-1).mean(-1)
 
 
-def _detached(mean: Mean) -> Mean:
-    return mean.detach() if isinstance(mean, Tensor) else mean
+def _last_sites(model: GPModel, K: Tensor, y: Tensor, n_way: int, mean: Mean, seed: Seeds, **options: Any) -> Sites:
+    """The sites of the chains' last step, which no gradient passes through but that of the model's own parameters."""
+    mean = mean.detach() if isinstance(mean, Tensor) else mean
+    chain = gibbs(model, K.detach(), y, n_way, mean=mean, latent=False, seed=seed, **options)
+    return model.with_gradient(chain.draws, y)

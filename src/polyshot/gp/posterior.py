@@ -110,11 +110,18 @@ def class_blocks(
     """
     if not (torch.is_grad_enabled() and (K.requires_grad or omega.requires_grad)):
         return _compiled_class_blocks(K, omega)
-    root = omega.mT.sqrt()
-    H = root[..., :, None] * K[..., None, None, :, :] * root[..., None, :]
-    L = cholesky(H + torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
+    root, L = site_factor(K, omega)
     R = root[..., :, None] * torch.cholesky_inverse(L) * root[..., None, :]
     return R, log_determinant(L).sum(-1)
+
+
+def site_factor(
+    K: Float[Tensor, "*batch n n"], omega: Float[Tensor, "*batch m n c"]
+) -> tuple[Float[Tensor, "*batch m c n"], Float[Tensor, "*batch m c n n"]]:
+    """omega^(1/2), class by class, and the Cholesky factor of H_c."""
+    root = omega.mT.sqrt()
+    H = root[..., :, None] * K[..., None, None, :, :] * root[..., None, :]
+    return root, cholesky(H + torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
 
 
 def _compiled_class_blocks(K: Tensor, omega: Tensor) -> tuple[Tensor, Tensor]:

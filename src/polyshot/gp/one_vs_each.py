@@ -126,7 +126,7 @@ class OneVsEachGP(GPModel):
         L1 = cholesky(R.sum(-3))
         Z = solve_triangular(L1, identity - J, upper=False)
         same = (Y @ Y.mT)[..., None, :, :]
-        L2 = cholesky(same * (Kb - Kb @ J) + Z.mT @ Z)
+        L2 = cholesky(same * (Kb - J.mT @ Kb) + Z.mT @ Z)
         star = _Star(K, Y, R, J, L1, L2, Z, columns)
 
         mu = full_mean(mean, (*K.shape[:-1], n_way), K)[..., None, :, :]
@@ -261,17 +261,19 @@ class _Star:
         U_c = Y_c - R_c (K Y_c + P) with P = C1^-1 (I - J). Expanding U_c C2^-1 U_c^T, all that depends on the class
         is R_c S R_c for one S, and products of own columns.
         """
-        C2_inverse = torch.cholesky_inverse(self.L2)
-        own_block = (self.Y @ self.Y.mT)[..., None, :, :] * C2_inverse
-        P = solve_triangular(self.L1.mT, self.Z, upper=True)
-        PQ = P @ C2_inverse
-        KQ = self.K[..., None, :, :] @ own_block
+        identity = torch.eye(self.K.shape[-1], dtype=self.K.dtype, device=self.K.device).expand_as(self.L1)
+        W1, W2 = (solve_triangular(L, identity, upper=False) for L in (self.L1, self.L2))
+        own_block = (self.Y @ self.Y.mT)[..., None, :, :] * (W2.mT @ W2)
+        E = W2 @ self.Z.mT @ W1  # E^T E = P C2^-1 P^T
+        PQ = E.mT @ W2
+        KQ = (own_block @ self.K[..., None, :, :]).mT
         cross = self.columns.product(self.R, KQ + PQ)
-        S = PQ @ P.mT - torch.cholesky_inverse(self.L1)
         F = self.columns.product(self.R, PQ + KQ / 2)
-        middle: Tensor = (self.R @ S[..., None, :, :]).movedim(-3, -2).flatten(-2) @ self.R.flatten(-3, -2)
+        S = E.mT @ E - W1.mT @ W1
+        middle = self.R.flatten(-3, -2).mT @ (S[..., None, :, :] @ self.R).flatten(-3, -2)
         coupled = self.J @ F.mT - cross
-        return self.R.sum(-3) + own_block + middle + coupled + coupled.mT
+        total: Tensor = self.R.sum(-3) + own_block + middle + coupled + coupled.mT
+        return total
 
     def _blocks(self, x: Tensor) -> Tensor:
         """R_c x_c for every class, [*batch, M, N, C] to the same."""

@@ -148,12 +148,13 @@ def class_block(K, root, rows, n, H, L, V, R):
     # V = L^-T by rows, so that every inner loop runs along memory; it starts at zero, where V is zero, because a
     # loop from i on is not vectorised as well.
     for i in range(0, n4, 4):
-        for row in range(i, i + 4):
-            for k in range(i, i + 4):
+        for k in range(i, i + 4):
+            inverse = 1.0 / L[k, k]
+            for row in range(i, i + 4):
                 total = 1.0 if k == row else 0.0
                 for j in range(row, k):
                     total -= L[k, j] * V[row, j]
-                V[row, k] = total / L[k, k] if k >= row else 0.0
+                V[row, k] = total * inverse if k >= row else 0.0
         for k in range(i + 4, n4):
             t0, t1, t2, t3 = dot4(V, i, L, k, k)
             inverse = -1.0 / L[k, k]

@@ -100,7 +100,7 @@ class OneVsEachGP(GPModel):
         omega = torch.zeros_like(psi, memory_format=torch.contiguous_format)
         omega.scatter_(-1, index, torch.stack(draws).reshape(index.shape))
         if self.likelihood.weights is None:
-            return Sites(omega, 0.5 * (omega > 0))
+            return Sites(omega, (omega > 0) * 0.5)
         return Sites(omega, (self.comparisons(y, n_way) / 2)[..., None, :, :].expand_as(omega))
 
     def _counts(self, y: Tensor, n_way: int, others: Tensor, tilts: Tensor) -> Sequence[int | Tensor]:

@@ -71,7 +71,7 @@ def _find(path: Path, name: str) -> bytes:
 def _read_mat(path: Path) -> list[tuple[Array, Array]]:
     """The same from the MATLAB file; scipy is wanted for this alone."""
     try:
-        from scipy.io import loadmat  # type: ignore[import-untyped]
+        from scipy.io import loadmat
     except ImportError as error:
         raise DataError(
             f"{path}: a .mat file needs scipy (pip install scipy), or take EMNIST's gzip.zip instead"

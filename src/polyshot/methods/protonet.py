@@ -1,0 +1,47 @@
+"""Prototypical networks: Snell, Swersky & Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017.
+
+The mean feature vector of a class's support examples is its prototype; a query's logits are minus its squared
+Euclidean distances to the prototypes, and training minimises the cross-entropy of the queries.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy, log_softmax
+
+from polyshot.data.episodes import Episode, LabelledSet
+from polyshot.gp import Prediction
+from polyshot.methods.base import FewShotMethod, QueryFunction
+
+
+class ProtoNet(FewShotMethod):
+    """Softmax over negative squared distances to class means."""
+
+    def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
+        """Cross-entropy of the queries; support and query share the batch's statistics."""
+        support, query = episode.support, episode.query
+        features = self.backbone(torch.cat([support.x, query.x]))
+        centres = prototypes(features[: len(support.x)], support.y, episode.n_way)
+        return cross_entropy(negative_distances(features[len(support.x) :], centres), query.y)
+
+    def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
+        """The prototypes are all that is kept."""
+        centres = prototypes(self.backbone(support.x), support.y, n_way)
+
+        def query(x: Tensor) -> Prediction:
+            scores = negative_distances(self.backbone(x), centres)
+            return Prediction(log_softmax(scores, -1), scores)
+
+        return query
+
+
+def prototypes(features: Float[Tensor, "n d"], y: Int[Tensor, "n"], n_way: int) -> Float[Tensor, "c d"]:
+    """The mean of each class's features."""
+    total = features.new_zeros(n_way, features.shape[-1]).index_add(0, y, features)
+    return total / torch.bincount(y, minlength=n_way)[:, None]
+
+
+def negative_distances(x: Float[Tensor, "q d"], centres: Float[Tensor, "c d"]) -> Float[Tensor, "q c"]:
+    """-|x - centre|^2 for every pair."""
+    return -(x[:, None, :] - centres).square().sum(-1)

@@ -5,6 +5,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from polyshot import commands
 from polyshot.data.commands import app as data
 from polyshot.errors import PolyshotError
 
@@ -25,4 +26,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Bayesian few-shot classification with one-vs-each Pólya-Gamma Gaussian processes.",
 )
+app.command()(commands.train)
+app.command()(commands.methods)
 app.add_typer(data, name="data")

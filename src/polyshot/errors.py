@@ -11,3 +11,7 @@ class InputError(PolyshotError, ValueError):
 
 class DataError(PolyshotError):
     """A data set, file or folder is missing, corrupt or too small for what was asked of it."""
+
+
+class TrainingError(PolyshotError):
+    """Training cannot go on, or a run folder is not what it should be."""

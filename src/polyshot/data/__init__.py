@@ -1,5 +1,6 @@
 """Data sets, scenarios and episodes."""
 
+from polyshot.data.batches import BatchSampler
 from polyshot.data.corruptions import CORRUPTIONS, corrupt
 from polyshot.data.dataset import ClassSet
 from polyshot.data.episodes import OUTSIDE, Episode, EpisodeIndices, EpisodeSampler, LabelledSet
@@ -12,6 +13,7 @@ __all__ = [
     "DATASETS",
     "OUTSIDE",
     "SCENARIOS",
+    "BatchSampler",
     "ClassSet",
     "Episode",
     "EpisodeIndices",

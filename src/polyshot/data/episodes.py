@@ -1,5 +1,6 @@
 """Episodes: few-shot tasks drawn from a class set, each a pure function of (seed, its number)."""
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -89,6 +90,16 @@ class EpisodeSampler:
         n_support = len(rows.support)
         x = self.transform(self.class_set.x[torch.cat([rows.support, rows.query])], rng)
         return Episode(LabelledSet(x[:n_support], rows.support_y), LabelledSet(x[n_support:], rows.query_y), self.n_way)
+
+    def over(self, class_set: ClassSet) -> "EpisodeSampler":
+        """The same episodes over other examples of the same classes in the same order, such as their features."""
+        if not np.array_equal(class_set.class_sizes, self.class_set.class_sizes):
+            raise InputError(
+                f"{class_set.name} is not {self.class_set.name} in another form: the classes' sizes differ"
+            )
+        other = copy.copy(self)
+        other.class_set, other.transform = class_set, class_set.transform
+        return other
 
     def _rng(self, k: int) -> np.random.Generator:
         if k < 0:

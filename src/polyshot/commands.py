@@ -1,0 +1,79 @@
+"""`polyshot train` and `polyshot methods`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from polyshot.config import QUICK, TrainingConfig, read_toml
+from polyshot.errors import InputError
+from polyshot.methods import METHODS
+from polyshot.methods.options import method_options
+from polyshot.training import train as train_run
+
+Root = Annotated[Path | None, typer.Option(help="Folder of the packed files; else $POLYSHOT_DATA, else the cache.")]
+
+
+def train(
+    out: Annotated[Path, typer.Option(help="The run folder; an unfinished run in it goes on.")],
+    config: Annotated[
+        Path | None, typer.Argument(help="A TOML file with the same settings; flags overrule it.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="`polyshot methods` lists them.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="`polyshot data list` lists them.")] = None,
+    shots: Annotated[int | None, typer.Option(help="Support examples a class [5].")] = None,
+    ways: Annotated[int | None, typer.Option(help="Classes an episode [5].")] = None,
+    queries: Annotated[int | None, typer.Option(help="Queries a class [16, or what the classes have left].")] = None,
+    objective: Annotated[str | None, typer.Option(help="ml or pl, for the GP methods that have both.")] = None,
+    kernel: Annotated[str | None, typer.Option(help="Kernel of a GP method.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Another option of the method, as NAME=VALUE.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="conv4 or identity [the method's own].")] = None,
+    epochs: Annotated[int | None, typer.Option(help="[600 for 1-shot, 400 for more]")] = None,
+    episodes_per_epoch: Annotated[int | None, typer.Option(help="[100]")] = None,
+    budget: Annotated[str | None, typer.Option(help=f"paper, or quick: one {QUICK}th of its epochs.")] = None,
+    meta_batch: Annotated[int | None, typer.Option(help="Episodes a step [1; MAML and its kin 4].")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the network [0.001].")] = None,
+    validate_every: Annotated[int | None, typer.Option(help="Epochs between validations [1].")] = None,
+    validation_episodes: Annotated[int | None, typer.Option(help="[100]")] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after so many validations without a better one.")] = None,
+    rotations: Annotated[bool | None, typer.Option(help="Four training classes of each character.")] = None,
+    seed: Annotated[int | None, typer.Option(help="[0]")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch [all cores].")] = None,
+    device: Annotated[str | None, typer.Option(help="[cuda where there is one, else cpu]")] = None,
+    root: Root = None,
+) -> None:
+    """Train a method; the same command goes on where an interrupted run stopped. Defaults: the paper's protocol."""
+    values = read_toml(config) if config else {}
+    given: dict[str, Any] = {
+        "method": method, "scenario": scenario, "shots": shots, "ways": ways, "queries": queries,
+        "objective": objective, "kernel": kernel, "backbone": backbone, "epochs": epochs,
+        "episodes_per_epoch": episodes_per_epoch, "budget": budget, "meta_batch": meta_batch,
+        "learning_rate": learning_rate, "validate_every": validate_every, "validation_episodes": validation_episodes,
+        "patience": patience, "rotations": rotations, "seed": seed,
+    }  # fmt: skip
+    values |= {name: value for name, value in given.items() if value is not None}
+    values["options"] = {**values.get("options", {}), **dict(_pair(text) for text in option or [])}
+    where = str(config) if config else "polyshot train"
+    try:
+        train_run(TrainingConfig.from_mapping(values, where), out, root, device=device, threads=threads)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; the same command goes on from the last checkpoint in {out}", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(f"trained: {out}")
+
+
+def methods() -> None:
+    """List the methods with their options and defaults."""
+    for name, method in METHODS.items():
+        citation = (sys.modules[method.__module__].__doc__ or "").partition("\n\n")[0]
+        typer.echo(f"{name}: {(method.__doc__ or '').splitlines()[0]}\n  {' '.join(citation.split())}")
+        for option in method_options(method).values():
+            typer.echo(f"    {option.name} = {option.default}   ({option.kind})")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--option takes NAME=VALUE, not {text!r}")
+    return name, value

@@ -1,0 +1,151 @@
+"""What the GP methods share: a kernel on the backbone's features, the objectives of Section 4.5, the predictive.
+
+Subclasses say which GP model of `polyshot.gp` stands on the kernel, and how its posterior is reached.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from polyshot.data.episodes import Episode, LabelledSet
+from polyshot.errors import InputError
+from polyshot.gp import ConstantMean, GPModel, Kernel, Prediction, Sites, predict
+from polyshot.gp.objectives import marginal_likelihood, predictive_likelihood
+from polyshot.gp.predictive import Rule
+from polyshot.gp.random import Seed, as_generator
+from polyshot.methods.base import FewShotMethod, QueryFunction, Space, averaged_statistics, check_support, evaluating
+
+Objective = Literal["ml", "pl"]
+
+
+class GPMethod(FewShotMethod):
+    """A GP classifier over the backbone's features; episodes of one shape go through it together.
+
+    objective: "ml", the marginal likelihood of support and query together, or "pl", the predictive likelihood
+    of the queries given the support; both per example.
+    kernel_rate: learning rate of the kernel's own parameters (and of the prior mean and the noise); these are a few
+    numbers that must travel far, so that the network's rate would take thousands of episodes.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        backbone: nn.Module | None,
+        kernel: Kernel,
+        *,
+        objective: Objective,
+        rule: Rule,
+        n_chains: int,
+        n_steps: int,
+        kernel_rate: float,
+        mean: ConstantMean | None = None,
+    ) -> None:
+        super().__init__(space, backbone)
+        if objective not in ("ml", "pl"):
+            raise InputError(f"the objective is 'ml' or 'pl', not {objective!r}")
+        self.kernel = kernel
+        self.mean = mean
+        self.objective = objective
+        self.rule: Rule = rule
+        self.n_chains = n_chains
+        self.n_steps = n_steps
+        self.kernel_rate = kernel_rate
+
+    def model(self) -> GPModel:
+        """The GP model, as a function of what is learned of it."""
+        raise NotImplementedError
+
+    def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
+        """The sites to predict with, given K [*batch, N, N]."""
+        raise NotImplementedError
+
+    def features(self, x: Tensor) -> Tensor:
+        """The backbone's vectors in double precision."""
+        features: Tensor = self.backbone(x)
+        return features.double()
+
+    def prior_mean(self) -> Tensor | float:
+        """The constant that all logits have a priori."""
+        return 0.0 if self.mean is None else self.mean()
+
+    def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
+        """Minus the objective, per example."""
+        return next(self.losses([episode], [rng]))[0]
+
+    def losses(self, episodes: Sequence[Episode], rngs: Sequence[np.random.Generator]) -> Iterator[Tensor]:
+        """All at once where the episodes have one shape."""
+        if len({(len(e.support.y), len(e.query.y), e.n_way) for e in episodes}) > 1:
+            yield from super().losses(episodes, rngs)
+            return
+        n_way, n = episodes[0].n_way, len(episodes[0].support.y)
+        x = torch.stack(
+            [
+                self.features(torch.cat([episodes[k].support.x, episodes[k].query.x]))
+                for k in averaged_statistics(self, len(episodes))
+            ]
+        )
+        y = torch.stack([torch.cat([e.support.y, e.query.y]) for e in episodes])
+        settings: dict[str, Any] = {
+            "n_chains": self.n_chains,
+            "n_steps": self.n_steps,
+            "mean": self.prior_mean(),
+            "seed": list(rngs),
+        }
+        if self.objective == "ml":
+            value = marginal_likelihood(self.model(), self.kernel, x, y, n_way, **settings) / y.shape[-1]
+        else:
+            value = predictive_likelihood(
+                self.model(), self.kernel, x[:, :n], y[:, :n], x[:, n:], y[:, n:], n_way, rule=self.rule, **settings
+            ) / (y.shape[-1] - n)
+        yield -value
+
+    def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
+        """The posterior's sites are found once; a query costs its kernel with the support set."""
+        x, y = self.features(support.x), support.y
+        K = self.kernel(x)
+        sites = self.posterior(K, y, n_way, [rng])
+        seed = int(rng.integers(2**32))
+        return lambda query: self._predict(x, y, K, sites, self.features(query), [seed])
+
+    def predict_episodes(self, episodes: Sequence[Episode], seeds: Sequence[Seed]) -> list[Prediction]:
+        """All at once where the episodes have one shape."""
+        if len({(e.support.y.shape, e.query.y.shape, e.n_way) for e in episodes}) > 1:
+            return super().predict_episodes(episodes, seeds)
+        n_way = episodes[0].n_way
+        for episode in episodes:
+            check_support(episode.support, n_way)
+        rngs = [as_generator(seed) for seed in seeds]
+        with evaluating(self):
+            x = torch.stack([self.features(e.support.x) for e in episodes])
+            y = torch.stack([e.support.y for e in episodes])
+            K = self.kernel(x)
+            sites = self.posterior(K, y, n_way, rngs)
+            query = torch.stack([self.features(e.query.x) for e in episodes])
+            all_at_once = self._predict(x, y, K, sites, query, [int(rng.integers(2**32)) for rng in rngs])
+        return [Prediction(*parts) for parts in zip(*all_at_once, strict=True)]
+
+    def _predict(self, x: Tensor, y: Tensor, K: Tensor, sites: Sites, query: Tensor, seeds: list[int]) -> Prediction:
+        mean = self.prior_mean()
+        return predict(
+            self.model(),
+            K,
+            y,
+            sites,
+            self.kernel(query, x),
+            self.kernel.diagonal(query),
+            mean=mean,
+            mean_star=mean,
+            rule=self.rule,
+            seed=seeds,
+        )
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """The network at the given rate, the few other parameters at `kernel_rate`."""
+        network = list(self.backbone.parameters())
+        ids = {id(p) for p in network}
+        rest = [p for p in self.parameters() if id(p) not in ids]
+        groups = [{"params": network, "lr": learning_rate}, {"params": rest, "lr": self.kernel_rate}]
+        return [group for group in groups if group["params"]]

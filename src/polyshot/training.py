@@ -1,0 +1,244 @@
+"""Algorithm 1's outer loop, for every method: episodes in, optimiser steps, validation, checkpoints, resume.
+
+Everything random in a run is a function of the seed and of the number of an episode, so that a run that was stopped
+at any moment goes on from its last checkpoint to the same weights as one that was not.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyshot.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from polyshot.config import TrainingConfig
+from polyshot.data import BatchSampler, EpisodeSampler, Scenario, load_scenario
+from polyshot.data.episodes import Episode, LabelledSet
+from polyshot.errors import InputError, TrainingError
+from polyshot.methods import FewShotMethod, Space
+from polyshot.methods.embedding import on_features
+from polyshot.progress import Progress
+from polyshot.runs import check_same_run, epoch_lines, first_weights, load_weights, start_run
+from polyshot.team import Team, join_team
+
+_SAVE_SECONDS = 30.0  # a kill costs no more work than this
+_VALIDATION_SEED = 2**31  # far from any training seed
+_AT_ONCE = 20  # validation episodes of one shape that a method may batch
+
+
+@dataclass
+class Trainer:
+    """A run in memory: the method, its optimiser, and where it stands."""
+
+    config: TrainingConfig
+    method: FewShotMethod
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+    done: int = 0  # episodes or batches
+    losses: list[float] = field(default_factory=list)  # of the epoch under way
+    history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
+    seconds: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Episodes of the whole run."""
+        return (self.config.epochs or 0) * (self.config.episodes_per_epoch or 0)
+
+    @property
+    def best(self) -> float:
+        """The best validation accuracy so far."""
+        return max(
+            (entry["validation_accuracy"] for entry in self.history if "validation_accuracy" in entry), default=-1
+        )
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the budget is used up, or patience is."""
+        checked = [entry["validation_accuracy"] for entry in self.history if "validation_accuracy" in entry]
+        patience = self.config.patience
+        waited = len(checked) - 1 - checked.index(max(checked)) if checked else 0
+        return self.done >= self.total or (patience is not None and waited >= patience)
+
+    def step(self, sampler: EpisodeSampler | BatchSampler, team: Team) -> None:
+        """One optimiser step on the next `meta_batch` episodes, this process's share of them here."""
+        size = self.config.meta_batch or 1
+        mine = team.share(range(self.done, self.done + size))
+        episodes = [_to(sampler[k], self.device) for k in mine]
+        rngs = [np.random.default_rng((self.config.seed, k)) for k in mine]
+        self.method.train()
+        self.optimizer.zero_grad()
+        total = torch.zeros(())
+        for losses in self.method.losses(episodes, rngs):
+            part = losses.sum() / size
+            part.backward()  # type: ignore[no-untyped-call]
+            total += part.detach().cpu().float()
+        self._average(team, total)
+        if not bool(torch.isfinite(total)):
+            raise TrainingError(f"the loss is {float(total)} at episode {self.done}; a smaller learning rate may help")
+        self.optimizer.step()
+        self.losses.append(float(total))
+        self.done += size
+
+    def _average(self, team: Team, total: Tensor) -> None:
+        """Sum the gradients of the processes' shares and average their running statistics."""
+        for p in self.method.parameters():
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        buffers = [b for b in self.method.buffers() if b.is_floating_point()]
+        for b in buffers:
+            b /= team.size
+        team.add_up([total, *(p.grad for p in self.method.parameters() if p.grad is not None), *buffers])
+
+    def state(self) -> dict[str, Tensor]:
+        """All tensors of the run, by name."""
+        names = {id(p): name for name, p in self.method.named_parameters()}
+        tensors = {f"method.{name}": t for name, t in self.method.state_dict().items()}
+        for p, state in self.optimizer.state.items():
+            tensors |= {f"optimizer.{names[id(p)]}.{key}": value for key, value in state.items()}
+        return tensors
+
+    def record(self) -> dict[str, Any]:
+        """All that is not a tensor."""
+        return {"done": self.done, "losses": self.losses, "history": self.history, "seconds": self.seconds}
+
+    def restore(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
+        """Go back to a saved state."""
+        load_weights(self.method, tensors)
+        for name, p in self.method.named_parameters():
+            start = f"optimizer.{name}."
+            saved = {key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)}
+            if saved:
+                self.optimizer.state[p] = {
+                    k: t if k == "step" else torch.empty_like(p).copy_(t) for k, t in saved.items()
+                }
+        self.done, self.losses = record["done"], record["losses"]
+        self.history, self.seconds = record["history"], record["seconds"]
+
+
+def train(
+    config: TrainingConfig,
+    out: Path,
+    root: Path | None = None,
+    *,
+    device: str | None = None,
+    threads: int | None = None,
+) -> Path:
+    """Train into the run folder `out`, or go on where it stopped; returns `out`, which holds the best weights."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    with join_team(place) as team:
+        scenario = load_scenario(config.scenario, root, config.rotations)
+        config, method, sampler = prepare(config, scenario)
+        if (config.meta_batch or 1) % team.size:
+            raise InputError(f"{team.size} processes cannot share {config.meta_batch} episodes a step equally")
+        validation = EpisodeSampler(
+            scenario.validation, config.ways, config.shots, _validation_queries(scenario, config), _VALIDATION_SEED
+        )
+        method.to(place)
+        trainer = Trainer(config, method, torch.optim.Adam(method.parameter_groups(config.learning_rate)), place)
+        last = out / "last.safetensors"
+        check_same_run(out, config)
+        if last.exists():
+            trainer.restore(*load_checkpoint(last))
+        elif team.leads:
+            start_run(out, config, method.space, threads or torch.get_num_threads())
+        with Progress(
+            f"{config.method} on {config.scenario}", trainer.total, trainer.done, quiet=not team.leads
+        ) as bar:
+            for _ in _epochs(trainer, sampler, team, last, bar):
+                _finish_epoch(trainer, validation, team, out, bar)
+    return out
+
+
+def _epochs(
+    trainer: Trainer, sampler: EpisodeSampler | BatchSampler, team: Team, last: Path, bar: Progress
+) -> Iterator[None]:
+    """Train; yield at the end of every epoch; save now and then."""
+    per_epoch = trainer.config.episodes_per_epoch or 1
+    started = saved = time.monotonic()
+    while not trainer.stopped:
+        trainer.step(sampler, team)
+        bar.update(trainer.done, trainer.losses[-1])
+        now = time.monotonic()
+        trainer.seconds, started = trainer.seconds + now - started, now
+        if trainer.done % per_epoch == 0:
+            yield
+            saved = time.monotonic()
+        elif team.leads and now - saved > _SAVE_SECONDS:
+            save_checkpoint(last, trainer.state(), trainer.record())
+            saved = now
+
+
+def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out: Path, bar: Progress) -> None:
+    """Log, validate if it is time, keep the best weights and the last state."""
+    config, epoch = trainer.config, trainer.done // (trainer.config.episodes_per_epoch or 1)
+    entry: dict[str, Any] = {
+        "epoch": epoch,
+        "episodes": trainer.done,
+        "loss": float(np.mean(trainer.losses)),
+        "seconds": round(trainer.seconds, 3),
+    }
+    entry |= {name: float(p) for name, p in trainer.method.named_parameters() if p.numel() == 1}
+    better = False
+    if epoch % config.validate_every == 0 or trainer.done >= trainer.total:
+        accuracy = validation_accuracy(trainer.method, validation, config.validation_episodes, trainer.device, team)
+        better = accuracy > trainer.best
+        entry["validation_accuracy"] = accuracy
+    trainer.history.append(entry)
+    trainer.losses = []
+    if team.leads:
+        if better:
+            weights = {name: t for name, t in trainer.state().items() if name.startswith("method.")}
+            save_checkpoint(out / "best.safetensors", weights, entry)
+        save_checkpoint(out / "last.safetensors", trainer.state(), trainer.record())
+        write_atomically(out / "log.jsonl", epoch_lines(trainer.history))
+    bar.say(entry)
+
+
+def prepare(
+    config: TrainingConfig, scenario: Scenario
+) -> tuple[TrainingConfig, FewShotMethod, EpisodeSampler | BatchSampler]:
+    """The whole configuration, the method with its first weights, and the sampler that it trains on."""
+    train_set = scenario.train
+    batches = BatchSampler(train_set, config.batch_size, config.seed)
+    shape = tuple(batches[0].support.x.shape[1:])
+    config = config.completed(train_set, shape, batches.batches_per_epoch)
+    if (config.episodes_per_epoch or 0) % (config.meta_batch or 1):
+        raise InputError(f"{config.episodes_per_epoch} episodes an epoch are no whole number of {config.meta_batch}s")
+    method = first_weights(config, Space(shape, len(train_set.class_names)))
+    if method.trains_on == "batches":
+        return config, method, batches
+    return config, method, EpisodeSampler(train_set, config.ways, config.shots, config.queries or 1, config.seed)
+
+
+def validation_accuracy(
+    method: FewShotMethod, sampler: EpisodeSampler, n_episodes: int, device: torch.device, team: Team
+) -> float:
+    """Mean accuracy over the first episodes of the sampler; each process takes its share."""
+    images = n_episodes * len(torch.cat(sampler.indices(0)[::2]))
+    if method.embeds_once and images > len(sampler.class_set.x):
+        method, class_set = on_features(method, sampler.class_set)
+        sampler = sampler.over(class_set)
+    right = torch.zeros((), dtype=torch.float64)
+    mine = team.share(range(n_episodes))
+    for first in range(0, len(mine), _AT_ONCE):
+        numbers = mine[first : first + _AT_ONCE]
+        episodes = [_to(sampler[k], device) for k in numbers]
+        for episode, prediction in zip(episodes, method.predict_episodes(episodes, numbers), strict=True):
+            right += (prediction.log_probs.argmax(-1) == episode.query.y).double().mean().cpu()
+    team.add_up([right])
+    return float(right) / n_episodes
+
+
+def _validation_queries(scenario: Scenario, config: TrainingConfig) -> int:
+    """The protocol's 15 queries a class, or what the smallest validation class has left."""
+    return max(1, min(15, int(scenario.validation.class_sizes.min()) - config.shots))
+
+
+def _to(episode: Episode, device: torch.device) -> Episode:
+    support, query = (LabelledSet(part.x.to(device), part.y.to(device)) for part in episode[:2])
+    return Episode(support, query, episode.n_way)

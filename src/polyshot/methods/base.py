@@ -160,7 +160,8 @@ def averaged_statistics(module: nn.Module, n: int) -> Iterator[int]:
 
     So the episodes of a step leave the same statistics in whatever order, and however many processes, they run.
     """
-    buffers = [b for b in module.buffers() if b.is_floating_point()]
+    # .data, because backward of batch normalisation, which does not use them, would object to the change
+    buffers = [b.data for b in module.buffers() if b.is_floating_point()]
     first = [b.clone() for b in buffers]
     total = [torch.zeros_like(b) for b in buffers]
     for k in range(n):

@@ -1,0 +1,52 @@
+"""How good a method is, and whether a difference between two is real: metrics, paired comparison, temperature."""
+
+from polyshot.evaluation.comparison import PairedComparison, compare_paired
+from polyshot.evaluation.metrics import (
+    BatchAccuracy,
+    Interval,
+    ReliabilityBins,
+    RiskCoverage,
+    RocCurve,
+    accuracy,
+    auroc,
+    auroc_per_episode,
+    batch_accuracy,
+    bootstrap_interval,
+    brier_score,
+    expected_calibration_error,
+    log_likelihood,
+    log_likelihood_of_logs,
+    maximum_calibration_error,
+    mean_interval,
+    reliability_bins,
+    risk_coverage,
+    roc_curve,
+)
+from polyshot.evaluation.temperature import Temperature, fit_temperature, scale_log_probs
+
+__all__ = [
+    "BatchAccuracy",
+    "Interval",
+    "PairedComparison",
+    "ReliabilityBins",
+    "RiskCoverage",
+    "RocCurve",
+    "Temperature",
+    "accuracy",
+    "auroc",
+    "auroc_per_episode",
+    "batch_accuracy",
+    "bootstrap_interval",
+    "brier_score",
+    "compare_paired",
+    "expected_calibration_error",
+    "fit_temperature",
+    "log_likelihood",
+    "log_likelihood_of_logs",
+    "maximum_calibration_error",
+    "mean_interval",
+    "reliability_bins",
+    "risk_coverage",
+    "roc_curve",
+    "scale_log_probs",
+]

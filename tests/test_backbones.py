@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from polyshot.backbones import BACKBONES, Conv4, build_backbone
+from polyshot.backbones import BACKBONES, Conv4, SupportNorm, build_backbone, support_rows
 from polyshot.errors import InputError
 
 
@@ -35,13 +35,49 @@ def test_features_come_in_the_order_of_a_contiguous_network() -> None:
     torch.testing.assert_close(network(x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_batch_statistics_are_used_in_training_or_always() -> None:
+def test_batch_norm_uses_the_batchs_statistics_in_training_only() -> None:
     x = torch.rand(4, 1, 28, 28)
     running = Conv4(1).eval()
     assert torch.allclose(running(x)[:1], running(x[:1]), atol=1e-5)
-    always = Conv4(1, batch_statistics=True).eval()
-    assert not any("running" in name for name in always.state_dict())
-    assert torch.equal(always(x), always.train()(x))
+    running.train()
+    assert not torch.allclose(running(x)[:1], running(x[:1]), atol=1e-2)
+
+
+def test_support_norm_is_batch_norm_on_the_support_rows() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, 3, 5, 5) * 2 + 1
+    ours, batch = SupportNorm(3), torch.nn.BatchNorm2d(3)
+    for norm in (ours, batch):
+        norm.weight.data = torch.tensor([0.5, 1.0, 2.0])
+        norm.bias.data = torch.tensor([-1.0, 0.0, 1.0])
+    torch.testing.assert_close(ours(x), batch(x))
+    with support_rows(ours, 4):
+        torch.testing.assert_close(ours(x)[:4], batch(x[:4]))
+
+
+def test_with_support_norm_queries_neither_see_each_other_nor_change_the_support() -> None:
+    torch.manual_seed(0)
+    network = Conv4(1, norm="support").eval()
+    x = torch.rand(9, 1, 28, 28)
+    with support_rows(network, 5):
+        features = network(x)
+        torch.testing.assert_close(network(torch.cat([x[:5], x[8:]]))[5], features[8])
+        torch.testing.assert_close(network(x[:5]), features[:5])
+        assert torch.equal(network.train()(x), features)
+    assert not torch.allclose(network(x), features)
+    assert not any("running" in name for name in network.state_dict())
+
+
+def test_gradients_of_gradients_of_support_norm_are_right() -> None:
+    torch.manual_seed(0)
+    norm = SupportNorm(2).double()
+    x = torch.randn(4, 2, 2, 2, dtype=torch.float64, requires_grad=True)
+
+    def normalised(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(norm, {"weight": weight, "bias": bias}, (x,))
+
+    with support_rows(norm, 3):
+        assert torch.autograd.gradgradcheck(normalised, (x, norm.weight, norm.bias))
 
 
 def test_every_registered_backbone_can_be_built_by_name() -> None:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ImageOps
 
 from polyshot.data.dataset import DataSet, Splits
 from polyshot.data.emnist import CHARACTERS
-from polyshot.data.images import Progress, map_images, open_image
+from polyshot.data.images import Progress, centre_character, map_images, open_image
 from polyshot.data.packed import Array
 from polyshot.errors import DataError
 
@@ -24,11 +24,7 @@ def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
 
     def draw(file: Path) -> np.ndarray:
         ink = ImageOps.invert(open_image(file, "L"))
-        box = ink.getbbox() or (0, 0, *ink.size)
-        side = round(1.2 * max(box[2] - box[0], box[3] - box[1]))  # the character with a tenth of margin
-        left, top = (box[0] + box[2] - side) // 2, (box[1] + box[3] - side) // 2
-        square = ink.crop((left, top, left + side, top + side))
-        return np.asarray(square.resize((size, size), Image.Resampling.BOX))
+        return np.asarray(centre_character(ink, ink.getbbox(), size))
 
     images = map_images(draw, files, [str(file) for file in files], str(path), progress)
     return {

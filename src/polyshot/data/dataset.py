@@ -133,7 +133,7 @@ class ClassSet:
         """[C], the first row of each class."""
         return np.concatenate([[0], np.cumsum(self.class_sizes)[:-1]])
 
-    def embedded(self, features: Float[Tensor, "n d"]) -> "ClassSet":
+    def embedded(self, features: Float[Tensor, "n ..."]) -> "ClassSet":
         """The same examples as features, one row each: a sampler of equal seed draws the same episodes."""
         return replace(self, name=f"{self.name}, embedded", x=features, transform=identity)
 

@@ -138,15 +138,19 @@ def _check_examples(source: Path, kind: str, arrays: Mapping[str, Array]) -> Non
 
 def read_packed(path: Path) -> Packed:
     """Read and check a packed file; nothing in it is ever unpickled."""
+    return Packed(path, read_arrays(path))
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """The plain arrays in an npz."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
         with path.open("rb") as raw:
             content = np.load(raw, allow_pickle=False)
-            arrays = {field: content[field] for field in getattr(content, "files", ())}
+            return {field: content[field] for field in getattr(content, "files", ())}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: not a readable .npz of plain arrays ({error}); fetch or import it again") from error
-    return Packed(path, arrays)
 
 
 def write_packed(path: Path, arrays: Mapping[str, Array]) -> Packed:

@@ -22,8 +22,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 _GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow
 
 
-def identity(x: Float[Tensor, "n d"], rng: np.random.Generator) -> Float[Tensor, "n d"]:
-    """Embeddings as they are."""
+def identity(x: Float[Tensor, "n ..."], rng: np.random.Generator) -> Float[Tensor, "n ..."]:
+    """Embeddings, or features of any shape, as they are."""
     return x
 
 

@@ -6,12 +6,33 @@ from typing import Any
 from torch import nn
 
 from polyshot.errors import InputError
+from polyshot.methods.abml import ABML
 from polyshot.methods.base import FewShotMethod, Predictor, Space
+from polyshot.methods.baseline_plus_plus import BaselinePlusPlus
+from polyshot.methods.bayesian_maml import BayesianMAML, ChaserBayesianMAML
+from polyshot.methods.dkt import DKT
+from polyshot.methods.feature_transfer import FeatureTransfer
+from polyshot.methods.logistic_softmax_gp import LogisticSoftmax
+from polyshot.methods.maml import MAML
+from polyshot.methods.matchingnet import MatchingNet
 from polyshot.methods.options import check_options
+from polyshot.methods.ove_gp import OVEGP
 from polyshot.methods.protonet import ProtoNet
+from polyshot.methods.relationnet import RelationNet
 
 METHODS: dict[str, type[FewShotMethod]] = {
+    "feature-transfer": FeatureTransfer,
+    "baseline++": BaselinePlusPlus,
+    "matchingnet": MatchingNet,
     "protonet": ProtoNet,
+    "relationnet": RelationNet,
+    "maml": MAML,
+    "dkt": DKT,
+    "bayesian-maml": BayesianMAML,
+    "bayesian-maml-chaser": ChaserBayesianMAML,
+    "abml": ABML,
+    "logistic-softmax-gp": LogisticSoftmax,
+    "ove-gp": OVEGP,
 }
 
 

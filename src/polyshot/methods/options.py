@@ -64,6 +64,6 @@ def _converted(method: str, option: Option, value: Any) -> Any:
             value = int(value) if target is int and float(value) == int(float(value)) else float(value)
         except (TypeError, ValueError) as error:
             raise InputError(wanted) from error
-    if not isinstance(value, target):
+    if not isinstance(value, target) or (isinstance(value, bool) and target is not bool):
         raise InputError(wanted)
     return value

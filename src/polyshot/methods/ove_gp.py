@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from polyshot.gp import OneVsEachGP, Sites, fit_propagation, gibbs, make_kernel
+from polyshot.gp.gibbs import Start
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
@@ -33,6 +34,7 @@ class OVEGP(GPMethod):
         kernel_rate: float = 3e-2,
         n_chains: int = 20,
         n_steps: int = 1,
+        start: Start = "prior",
         inference: Literal["gibbs", "propagation"] = "gibbs",
         test_steps: int = 50,
         rule: Rule = "log-sigmoid",
@@ -46,6 +48,7 @@ class OVEGP(GPMethod):
             n_chains=n_chains,
             n_steps=n_steps,
             kernel_rate=kernel_rate,
+            start=start,
         )
         self.inference = inference
         self.test_steps = test_steps

@@ -1,0 +1,101 @@
+"""Time of one training episode of every method, and its share outside the backbone.
+
+python -m benchmarks.training [--episodes 30] [--threads 2] [--out benchmarks/results/training.json]
+
+5-way 5-shot, 16 queries a class: 105 random 28x28 images, Conv4. A step is loss, backward and Adam. The methods take
+turns, episode by episode, in one process, so that a noisy machine is noisy for all of them; medians. "backbone" is the
+forward and backward pass of the method's own backbone alone on the same images (for methods that train on batches: on
+the batch of 16); MAML and its kin run theirs several times a step, which is their share outside. The rival is ProtoNet.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from polyshot.data.episodes import Episode, LabelledSet
+from polyshot.methods import METHODS, FewShotMethod, Space, build_method
+
+ROWS = [(name, {}) for name in METHODS if name not in ("logistic-softmax-gp", "ove-gp")] + [
+    (name, {"objective": objective}) for name in ("logistic-softmax-gp", "ove-gp") for objective in ("ml", "pl")
+]
+
+
+def random_episode(method: FewShotMethod, rng: np.random.Generator) -> Episode:
+    def labelled(n_each: int) -> LabelledSet:
+        x = torch.from_numpy(rng.random((5 * n_each, 1, 28, 28), dtype=np.float32))
+        return LabelledSet(x, torch.arange(5).repeat_interleave(n_each))
+
+    if method.trains_on == "batches":
+        x, y = labelled(4)
+        return Episode(LabelledSet(x[:16], y[:16]), LabelledSet(x[:0], y[:0]), 5)
+    return Episode(labelled(5), labelled(16), 5)
+
+
+def milliseconds(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def backbone_pass(method: FewShotMethod, episode: Episode) -> None:
+    features = method.backbone(torch.cat([episode.support.x, episode.query.x]))
+    features.square().mean().backward()
+
+
+def training_step(method: FewShotMethod, optimizer: torch.optim.Optimizer, episode: Episode, seed: int) -> None:
+    optimizer.zero_grad()
+    for losses in method.losses([episode], [np.random.default_rng(seed)]):
+        losses.sum().backward()
+    optimizer.step()
+
+
+def measure(n_episodes: int) -> dict[str, dict[str, float]]:
+    methods = {
+        f"{name} {options.get('objective', '')}".strip(): build_method(name, Space((1, 28, 28), 1000), options=options)
+        for name, options in ROWS
+    }
+    optimizers = {name: torch.optim.Adam(m.parameter_groups(1e-3)) for name, m in methods.items()}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
+    for k in range(n_episodes + 2):
+        for name, method in methods.items():
+            episode = random_episode(method, np.random.default_rng(k))
+            whole = milliseconds(partial(training_step, method, optimizers[name], episode, k))
+            network = milliseconds(partial(backbone_pass, method, episode))
+            if k >= 2:
+                times[name].append((whole, network))
+    table = {}
+    for name, pairs in times.items():
+        whole, network = (statistics.median(column) for column in zip(*pairs, strict=True))
+        table[name] = {"step_ms": whole, "backbone_ms": network, "share_outside": max(0.0, 1 - network / whole)}
+    for row in table.values():
+        row["times_protonet"] = row["step_ms"] / table["protonet"]["step_ms"]
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--episodes", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training.json"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    table = measure(arguments.episodes)
+    print(f"{'method':24}{'step ms':>10}{'backbone ms':>13}{'outside':>9}{'x ProtoNet':>12}")
+    for name, row in table.items():
+        print(
+            f"{name:24}{row['step_ms']:10.1f}{row['backbone_ms']:13.1f}{row['share_outside']:9.0%}"
+            f"{row['times_protonet']:12.2f}"
+        )
+    content = {"threads": arguments.threads, "episodes": arguments.episodes, "methods": table}
+    arguments.out.write_text(json.dumps(content, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""ABML: Ravi & Beatson, "Amortized Bayesian Meta-Learning", ICLR 2019.
+
+MAML with a distribution in place of every weight. The weights of a task come from a Gaussian prior shared by all tasks;
+its mean and variance are learned. The task's posterior, a Gaussian too, starts at the prior and takes a few gradient
+steps on the support set's negative log-likelihood plus its KL divergence from the prior (Bayes by backprop). Training
+minimises the same for support and query together with respect to the prior, through the steps.
+"""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from polyshot.backbones import Conv4, support_rows
+from polyshot.data.episodes import Episode, LabelledSet
+from polyshot.gp import Prediction
+from polyshot.methods.base import FewShotMethod, QueryFunction, Space
+from polyshot.methods.gaussian_layers import GaussianLayer, gaussian_kl, normal_like, sampling, with_gaussian_weights
+from polyshot.methods.inner_loop import Tensors, average, check_positive, gradient_step, n_features, ranks_of_appearance
+
+_ALPHA, _BETA = 1.0, 0.01  # the Gamma prior of the weights' precisions
+
+
+class ABML(FewShotMethod):
+    """Gaussian weights; the posterior by gradient steps from a learned prior.
+
+    inner_kl and outer_kl weigh the divergence against the mean cross-entropy; n_tasks is the number of episodes of a
+    training, over which the prior's own prior counts once. start_variance and start_head_variance are the prior's
+    before training, the latter for the last layer, whose prior is one row, the same for all classes.
+    """
+
+    embeds_once = False
+
+    def __init__(
+        self,
+        space: Space,
+        backbone: nn.Module | None = None,
+        *,
+        n_steps: int = 4,
+        n_samples: int = 5,
+        inner_rate: float = 0.1,
+        inner_kl: float = 0.01,
+        outer_kl: float = 0.001,
+        n_tasks: int = 40_000,
+        start_variance: float = 1e-5,
+        start_head_variance: float = 1e-3,
+    ) -> None:
+        super().__init__(space, backbone)
+        check_positive("abml", n_steps=n_steps, n_samples=n_samples, inner_rate=inner_rate, n_tasks=n_tasks)
+        check_positive("abml", start_variance=start_variance, start_head_variance=start_head_variance)
+        self.n_steps = n_steps
+        self.n_samples = n_samples
+        self.inner_rate = inner_rate
+        self.inner_kl = inner_kl
+        self.outer_kl = outer_kl
+        self.n_tasks = n_tasks
+        last = nn.Linear(n_features(self.backbone, space), 1, bias=False)
+        self.head = GaussianLayer(last, math.log(start_head_variance))
+        self.backbone = with_gaussian_weights(self.backbone, math.log(start_variance))
+        paths = [path for path, module in self.named_modules() if isinstance(module, GaussianLayer)]
+        self._names = [(f"{path}.layer.weight", f"{path}.log_variance") for path in paths]
+
+    @classmethod
+    def default_backbone(cls, space: Space) -> nn.Module:
+        """Conv4 with 32 filters and the support set's statistics."""
+        return nn.Identity() if space.kind == "embeddings" else Conv4(space.shape[0], width=32, norm="support")
+
+    def forward(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n c"]:
+        """Logits."""
+        logits: Tensor = self.head(self.backbone(x))
+        return logits
+
+    def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
+        """Mean cross-entropy of support and query under the posterior, its KL from the prior, the prior's own prior."""
+        support, query, n_way = episode
+        prior = self._prior(n_way)
+        with sampling(self, self._generator(rng)):
+            ranks = ranks_of_appearance(support.y, n_way)
+            support = LabelledSet(support.x, ranks[support.y])
+            posterior = self._descend(prior, support, second_order=True)
+            cost = self._cross_entropy(posterior, support, LabelledSet(query.x, ranks[query.y]))
+        return cost + self.outer_kl * (self._kl(posterior, prior) + self._hyper_prior() / self.n_tasks)
+
+    def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
+        """Weights drawn from the posterior, the same for all queries; the support set is kept for its statistics."""
+        ranks, generator = ranks_of_appearance(support.y, n_way), self._generator(rng)
+        with torch.enable_grad(), sampling(self, generator):
+            posterior = self._descend(self._prior(n_way), LabelledSet(support.x, ranks[support.y]), second_order=False)
+        draws = [self._draw(posterior, generator) for _ in range(self.n_samples)]
+
+        def query(x: Tensor) -> Prediction:
+            rows = torch.cat([support.x, x])
+            with support_rows(self.backbone, len(support.x)):
+                logits = [functional_call(self, draw, (rows,))[len(support.x) :] for draw in draws]
+            return average(torch.stack(logits)[..., ranks])
+
+        return query
+
+    def _generator(self, rng: np.random.Generator) -> torch.Generator:
+        device = self.head.log_variance.device
+        return torch.Generator(device).manual_seed(int(rng.integers(2**63)))
+
+    def _prior(self, n_way: int) -> Tensors:
+        """Mean and log-variance of every weight, by their names in the method."""
+        parameters = dict(self.named_parameters())
+        prior = {name: parameters[name] for names in self._names for name in names}
+        return prior | {name: prior[name].expand(n_way, -1) for name in ("head.layer.weight", "head.log_variance")}
+
+    def _descend(self, prior: Tensors, support: LabelledSet, second_order: bool) -> Tensors:
+        def objective(posterior: Tensors) -> Tensor:
+            return self._cross_entropy(posterior, support) + self.inner_kl * self._kl(posterior, prior)
+
+        # The KL's curvature in a mean is inner_kl / prior variance. With this rate the KL's part of the step is an
+        # implicit one, stable however small the variance.
+        rates: dict[str, float | Tensor] = {v: self.inner_rate for _, v in self._names}
+        rates |= {
+            m: self.inner_rate / (1 + self.inner_rate * self.inner_kl * (-prior[v]).exp()) for m, v in self._names
+        }
+        posterior = prior
+        for _ in range(self.n_steps):
+            posterior = gradient_step(objective, posterior, rates, second_order)
+        return posterior
+
+    def _cross_entropy(self, posterior: Tensors, *sets: LabelledSet) -> Tensor:
+        """The mean over n_samples draws a row; the first set, the support set, gives the statistics."""
+        x = torch.cat([part.x.repeat(self.n_samples, *[1] * (part.x.ndim - 1)) for part in sets])
+        y = torch.cat([part.y.repeat(self.n_samples) for part in sets])
+        with support_rows(self.backbone, self.n_samples * len(sets[0].x)):
+            return cross_entropy(functional_call(self, posterior, (x,)), y)
+
+    def _kl(self, posterior: Tensors, prior: Tensors) -> Tensor:
+        terms = [gaussian_kl(posterior[m], posterior[v], prior[m], prior[v]) for m, v in self._names]
+        return torch.stack(terms).sum()
+
+    def _hyper_prior(self) -> Tensor:
+        """-log N(means; 0, 1) - log Gamma(precisions; 1, 0.01), without constants."""
+        parameters = dict(self.named_parameters())
+        means = torch.cat([parameters[m].flatten() for m, _ in self._names])
+        log_precisions = -torch.cat([parameters[v].flatten() for _, v in self._names])
+        return 0.5 * means.square().sum() - ((_ALPHA - 1) * log_precisions - _BETA * log_precisions.exp()).sum()
+
+    def _draw(self, posterior: Tensors, generator: torch.Generator) -> Tensors:
+        return {
+            m: posterior[m] + (0.5 * posterior[v]).exp() * normal_like(posterior[m], generator) for m, v in self._names
+        }

@@ -1,0 +1,144 @@
+"""Bayesian MAML: Yoon et al., "Bayesian Model-Agnostic Meta-Learning", NeurIPS 2018; as in the paper, last layer only.
+
+Particles, each a last layer, move from a learned start towards the posterior given the support set by Stein variational
+gradient descent, on features that all of them share. Training minimises minus the log of the queries' likelihood
+averaged over the particles (`bayesian-maml`); or the distance from these particles, the "chaser", to those that went on
+with the queries' labels as well, the "leader" (`bayesian-maml-chaser`). The start is drawn from a Gaussian whose scales
+are learned, the same for all classes: what all classes share would cancel in the softmax and leave the particles alike.
+"""
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import nll_loss, one_hot, pad
+
+from polyshot.data.episodes import Episode, LabelledSet
+from polyshot.errors import InputError
+from polyshot.gp import Prediction
+from polyshot.methods.base import FewShotMethod, QueryFunction, Space
+from polyshot.methods.inner_loop import average, check_positive, n_features, ranks_of_appearance
+from polyshot.methods.svgd import stein_direction
+
+Particles = Float[Tensor, "m c d1"]
+
+
+class BayesianMAML(FewShotMethod):
+    """Stein variational gradient descent on the last layer, trained by the queries' likelihood."""
+
+    def __init__(
+        self,
+        space: Space,
+        backbone: nn.Module | None = None,
+        *,
+        n_particles: int = 20,
+        n_steps: int = 5,
+        inner_rate: float = 0.003,
+        likelihood: Literal["sum", "mean"] = "sum",
+    ) -> None:
+        super().__init__(space, backbone)
+        check_positive("bayesian-maml", n_steps=n_steps, inner_rate=inner_rate)
+        if n_particles < 2:
+            raise InputError(f"bayesian-maml needs at least 2 particles, not {n_particles}")
+        self.n_particles = n_particles
+        self.n_steps = self.test_steps = n_steps
+        self.inner_rate = inner_rate
+        self.likelihood = likelihood
+        d = n_features(self.backbone, space)
+        self.log_scale = nn.Parameter(torch.full((d + 1,), -0.5 * math.log(d)))
+
+    def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
+        """Minus the log-likelihood of the queries, averaged over the particles that moved on the support set."""
+        x, y, n_support = self._features(episode)
+        theta = self._start(episode.n_way, rng)
+        theta = self._move(theta, x[:n_support], y[:n_support], self.n_steps, self.inner_rate)
+        return nll_loss(average(logits(theta, x[n_support:])).log_probs, y[n_support:])
+
+    def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
+        """The particles after their steps are all that is kept."""
+        ranks = ranks_of_appearance(support.y, n_way)
+        x = _with_one(self.backbone(support.x))
+        theta = self._move(self._start(n_way, rng), x, ranks[support.y], self.test_steps, self.inner_rate)[:, ranks]
+
+        def query(x: Tensor) -> Prediction:
+            return average(logits(theta, _with_one(self.backbone(x))))
+
+        return query
+
+    def _features(self, episode: Episode) -> tuple[Float[Tensor, "n d1"], Int[Tensor, "n"], int]:
+        support, query, n_way = episode
+        ranks = ranks_of_appearance(support.y, n_way)
+        x = _with_one(self.backbone(torch.cat([support.x, query.x])))
+        return x, ranks[torch.cat([support.y, query.y])], len(support.y)
+
+    def _start(self, n_way: int, rng: np.random.Generator) -> Particles:
+        noise = rng.standard_normal((self.n_particles, n_way, len(self.log_scale)))
+        return self.log_scale.exp() * torch.from_numpy(noise).to(self.log_scale)
+
+    def _move(
+        self, theta: Particles, x: Float[Tensor, "n d1"], y: Int[Tensor, "n"], n_steps: int, rate: float
+    ) -> Particles:
+        for _ in range(n_steps):
+            gradients = log_posterior_gradient(theta, x, y, len(y) if self.likelihood == "mean" else 1)
+            theta = theta + rate * stein_direction(theta.flatten(1), gradients.flatten(1)).view_as(theta)
+        return theta
+
+
+class ChaserBayesianMAML(BayesianMAML):
+    """The same, trained to come close to the posterior that also knows the queries' labels."""
+
+    def __init__(
+        self,
+        space: Space,
+        backbone: nn.Module | None = None,
+        *,
+        n_particles: int = 20,
+        n_steps: int = 5,
+        n_leader_steps: int = 5,
+        test_steps: int = 5,
+        inner_rate: float = 0.003,
+        leader_rate: float = 0.0015,
+        likelihood: Literal["sum", "mean"] = "sum",
+    ) -> None:
+        super().__init__(
+            space, backbone, n_particles=n_particles, n_steps=n_steps, inner_rate=inner_rate, likelihood=likelihood
+        )
+        check_positive(
+            "bayesian-maml-chaser", n_leader_steps=n_leader_steps, test_steps=test_steps, leader_rate=leader_rate
+        )
+        self.n_leader_steps = n_leader_steps
+        self.test_steps = test_steps
+        self.leader_rate = leader_rate
+
+    def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
+        """Squared distance between chaser and leader; the leader is a fixed target.
+
+        The network learns through the chaser alone, whose steps are made of the support set's features.
+        """
+        x, y, n_support = self._features(episode)
+        theta = self._start(episode.n_way, rng)
+        chaser = self._move(theta, x[:n_support], y[:n_support], self.n_steps, self.inner_rate)
+        with torch.no_grad():
+            leader = self._move(chaser, x, y, self.n_leader_steps, self.leader_rate)
+        return (chaser - leader).square().sum()
+
+
+def logits(theta: Particles, x: Float[Tensor, "n d1"]) -> Float[Tensor, "m n c"]:
+    """Every particle's logits."""
+    return x @ theta.mT
+
+
+def log_posterior_gradient(
+    theta: Particles, x: Float[Tensor, "n d1"], y: Int[Tensor, "n"], divisor: int = 1
+) -> Particles:
+    """The gradient of softmax's log-likelihood / divisor + log N(theta; 0, 1), in closed form."""
+    residuals = one_hot(y, theta.shape[1]) - logits(theta, x).softmax(-1)
+    return residuals.mT @ x / divisor - theta
+
+
+def _with_one(features: Float[Tensor, "n d"]) -> Float[Tensor, "n d1"]:
+    """The features and a one, whose weight is the bias."""
+    return pad(features, (0, 1), value=1.0)

@@ -1,0 +1,94 @@
+"""Relation networks: Sung, Yang, Zhang, Xiang, Torr & Hospedales, "Learning to Compare: Relation Network for
+Few-Shot Learning", CVPR 2018.
+
+The feature maps of a query and of a class (the mean of its support examples) are laid on top of each other, and a
+small network, learned together with the features, says how well they match, as a number between 0 and 1. Training
+minimises the squared error to 1 for the query's class and 0 for the others.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, log_softmax, mse_loss, one_hot
+
+from polyshot.backbones import Conv4
+from polyshot.data.episodes import Episode, LabelledSet
+from polyshot.gp import Prediction
+from polyshot.methods.base import FewShotMethod, QueryFunction, Space, feature_shape
+from polyshot.methods.protonet import prototypes
+
+_WIDTH, _HIDDEN = 64, 8
+
+
+class RelationNet(FewShotMethod):
+    """A learned comparison of query and class maps; loss "softmax" is cross-entropy, with no sigmoid."""
+
+    def __init__(
+        self, space: Space, backbone: nn.Module | None = None, *, loss: Literal["mse", "softmax"] = "mse"
+    ) -> None:
+        super().__init__(space, backbone)
+        self.loss_type = loss
+        self.relation = RelationModule(feature_shape(self.backbone, space))
+
+    @classmethod
+    def default_backbone(cls, space: Space) -> nn.Module:
+        """Conv4 without the flattening."""
+        return nn.Identity() if space.kind == "embeddings" else Conv4(space.shape[0], flatten=False)
+
+    def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
+        """Squared error of the relation scores, or cross-entropy; support and query share the batch's statistics."""
+        support, query = episode.support, episode.query
+        features = self.backbone(torch.cat([support.x, query.x])).flatten(1)
+        classes = prototypes(features[: len(support.x)], support.y, episode.n_way)
+        scores = self.scores(features[len(support.x) :], classes)
+        if self.loss_type == "softmax":
+            return cross_entropy(scores, query.y)
+        return mse_loss(scores, one_hot(query.y, episode.n_way).to(scores))
+
+    def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
+        """The class maps are all that is kept."""
+        classes = prototypes(self.backbone(support.x).flatten(1), support.y, n_way)
+
+        def query(x: Tensor) -> Prediction:
+            scores = self.scores(self.backbone(x).flatten(1), classes)
+            # For "mse" too: a Gaussian likelihood of unit variance, N(e_c | scores, I), normalised over c.
+            return Prediction(log_softmax(scores, -1), scores)
+
+        return query
+
+    def scores(self, x: Float[Tensor, "q d"], classes: Float[Tensor, "c d"]) -> Float[Tensor, "q c"]:
+        """The relation score of every query and class, in 0..1 for "mse"."""
+        scores: Tensor = self.relation(x, classes)
+        return scores.sigmoid() if self.loss_type == "mse" else scores
+
+
+class RelationModule(nn.Module):
+    """Two convolution blocks and two linear layers on the maps of every pair; feature vectors are maps of 1x1."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.map_shape = (*shape, 1, 1)[:3]
+        channels, *side = self.map_shape
+        blocks: list[nn.Module] = []
+        for n_channels in (2 * channels, _WIDTH):
+            kernel, pool = [min(3, 2 * s - 1) for s in side], [min(2, s) for s in side]
+            blocks += [
+                nn.Conv2d(n_channels, _WIDTH, (kernel[0], kernel[1]), padding="same"),
+                nn.BatchNorm2d(_WIDTH),
+                nn.ReLU(),
+                nn.MaxPool2d((pool[0], pool[1])),
+            ]
+            side = [s // p for s, p in zip(side, pool, strict=True)]
+        flat = _WIDTH * side[0] * side[1]
+        self.layers = nn.Sequential(*blocks, nn.Flatten(), nn.Linear(flat, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 1))
+
+    def forward(self, x: Float[Tensor, "q d"], classes: Float[Tensor, "c d"]) -> Float[Tensor, "q c"]:
+        """How well every query matches every class; x and classes are flattened maps."""
+        q, c = len(x), len(classes)
+        class_maps, maps = (flat.view(-1, *self.map_shape) for flat in (classes, x))
+        pairs = torch.cat([class_maps.repeat(q, 1, 1, 1), maps.repeat_interleave(c, 0)], dim=1)
+        scores: Tensor = self.layers(pairs)
+        return scores.view(q, c)

@@ -1,0 +1,20 @@
+"""Stein variational gradient descent: Liu & Wang, "A General Purpose Bayesian Inference Algorithm", NeurIPS 2016."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def stein_direction(theta: Float[Tensor, "m d"], gradients: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
+    """Where each particle goes, given its gradient of log p: sum over j of k(j, i) g_j + d k(j, i) / d theta_j.
+
+    k(j, i) = exp(-|theta_j - theta_i|^2 / h) with h = median of the squared distances / log m. Liu & Wang divide by m;
+    like the paper's public code we do not, so that a step's rate means the same for any number of particles.
+    """
+    square_distances = (theta[:, None] - theta).square().sum(-1)
+    pairs = torch.triu_indices(len(theta), len(theta), 1, device=theta.device)
+    h = square_distances[pairs[0], pairs[1]].median() / math.log(len(theta))
+    k = torch.exp(-square_distances / h)
+    return k @ gradients + (theta * k.sum(1, keepdim=True) - k @ theta) * (2 / h)

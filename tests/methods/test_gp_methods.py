@@ -1,0 +1,211 @@
+"""The GP methods against GPyTorch and against dense algebra written from the paper's formulas."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.special import log_softmax
+from torch.nn.functional import normalize, softplus
+
+from polyshot.data.episodes import Episode, LabelledSet
+from polyshot.errors import InputError
+from polyshot.gp import LogisticSoftmaxGP, OneVsEachGP, gibbs
+from polyshot.methods import Space, build_method
+
+N_WAY, D = 3, 6
+SPACE = Space((D,), 20)
+
+
+def episode(seed: int = 0, n_shot: int = 2, n_query: int = 2) -> Episode:
+    g = torch.Generator().manual_seed(seed)
+    centres = torch.randn(N_WAY, D, generator=g)
+
+    def labelled(n: int) -> LabelledSet:
+        y = torch.arange(N_WAY).repeat_interleave(n)
+        return LabelledSet(centres[y] + 0.7 * torch.randn(len(y), D, generator=g), y)
+
+    return Episode(labelled(n_shot), labelled(n_query), N_WAY)
+
+
+def stacked(e: Episode) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.cat([e.support.x, e.query.x]).double(), torch.cat([e.support.y, e.query.y])
+
+
+def comparison_matrix(y: np.ndarray) -> np.ndarray:
+    """A with a row e_i (x) (e_y - e_c) for every example and c != y; f is laid out example by example."""
+    rows = []
+    for i, own in enumerate(y):
+        for c in range(N_WAY):
+            if c != own:
+                row = np.zeros((len(y), N_WAY))
+                row[i, own], row[i, c] = 1, -1
+                rows.append(row.ravel())
+    return np.array(rows)
+
+
+def mean_log_sigmoid(mean: float, variance: float) -> float:
+    s = np.sqrt(variance)
+    value, _ = quad(lambda t: -np.logaddexp(0, -(mean + s * t)) * np.exp(-t * t / 2), -12, 12, epsabs=1e-12)
+    return value / np.sqrt(2 * np.pi)
+
+
+def central_difference(function, parameter: torch.nn.Parameter, step: float = 1e-4) -> float:
+    start = parameter.item()
+    values = []
+    for sign in (1, -1):
+        parameter.data.fill_(start + sign * step)
+        values.append(function())
+    parameter.data.fill_(start)
+    return (values[0] - values[1]) / (2 * step)
+
+
+def test_dkt_s_loss_is_gpytorch_s_marginal_likelihood_of_the_targets():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import gpytorch
+        from linear_operator import to_linear_operator
+    method = build_method("dkt", SPACE, options={"log_scale": 0.7, "noise": 0.3}).double()
+    method.mean.value.data.fill_(-0.4)
+    e = episode()
+    x, y = stacked(e)
+    covariance = softplus(method.kernel.log_scale) * softplus(method.kernel.nu) * normalize(x) @ normalize(x).T
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = 0.3
+    expected = 0.0
+    for c in range(N_WAY):
+        prior = gpytorch.distributions.MultivariateNormal(
+            torch.full((len(y),), -0.4).double(), to_linear_operator(covariance)
+        )
+        expected += likelihood(prior).log_prob(torch.where(y == c, 1.0, -1.0).double())
+    loss = method.loss(e, np.random.default_rng(0))
+    assert loss.item() == pytest.approx(-expected.item() / len(y), rel=1e-6)
+    loss.backward()
+    expected_slopes = torch.autograd.grad(-expected / len(y), [method.kernel.log_scale, method.kernel.nu])
+    for parameter, slope in zip([method.kernel.log_scale, method.kernel.nu], expected_slopes, strict=True):
+        assert float(parameter.grad) == pytest.approx(float(slope), rel=1e-5)
+
+
+def test_dkt_learns_its_noise_and_mean_by_the_right_slopes():
+    method = build_method("dkt", SPACE, options={"noise": 0.3}).double()
+    e = episode()
+    method.loss(e, np.random.default_rng(0)).backward()
+    for parameter in (method.raw_noise, method.mean.value):
+        slope = central_difference(lambda: method.loss(e, np.random.default_rng(0)).item(), parameter)
+        assert float(parameter.grad) == pytest.approx(slope, rel=1e-5)
+
+
+def test_dkt_s_scores_are_the_regression_s_posterior_means():
+    method = build_method("dkt", SPACE, options={"noise": 0.2})
+    e = episode()
+    x, y = e.support.x.double(), e.support.y
+    with torch.no_grad():
+        K, K_star = method.kernel(x), method.kernel(e.query.x.double(), x)
+    targets = 2 * torch.nn.functional.one_hot(y, N_WAY).double() - 1
+    expected = K_star @ torch.cholesky_solve(targets, torch.linalg.cholesky(K + 0.2 * torch.eye(len(y)).double()))
+    torch.testing.assert_close(method.adapt(e.support, N_WAY)(e.query.x).scores, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional():
+    method = build_method("ove-gp", SPACE, options={"objective": "pl", "log_scale": 1.0, "n_chains": 3})
+    e = episode()
+    x, y = e.support.x.double(), e.support.y.numpy()
+    with torch.no_grad():
+        K, K_star = method.kernel(x), method.kernel(e.query.x.double(), x)
+        own = method.kernel.diagonal(e.query.x.double()).numpy()
+    omega = gibbs(
+        OneVsEachGP(), K, e.support.y, N_WAY, n_chains=3, n_steps=1, latent=False, seed=np.random.default_rng(5)
+    ).draws.omega.numpy()
+    A = comparison_matrix(y)
+    others = np.array([[c != own_class for c in range(N_WAY)] for own_class in y])
+    identity = np.eye(N_WAY)
+    total = 0.0
+    for chain in omega:
+        w = chain[others]
+        inverse = np.linalg.inv(A @ np.kron(K.numpy(), identity) @ A.T + np.diag(1 / w))
+        for q, label in enumerate(e.query.y.numpy()):
+            cross = np.kron(K_star[q].numpy(), identity) @ A.T  # [C, comparisons]
+            mean = cross @ inverse @ (0.5 / w)
+            covariance = own[q] * identity - cross @ inverse @ cross.T
+            logs = np.zeros(N_WAY)
+            for c in range(N_WAY):
+                for other in set(range(N_WAY)) - {c}:
+                    contrast = identity[c] - identity[other]
+                    logs[c] += mean_log_sigmoid(contrast @ mean, contrast @ covariance @ contrast)
+            total += log_softmax(logs)[label]
+    loss = method.loss(e, np.random.default_rng(5))
+    assert loss.item() == pytest.approx(-total / (len(omega) * len(e.query.y)), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ove-gp", "logistic-softmax-gp"])
+def test_the_marginal_likelihood_s_slope_is_that_of_the_dense_gaussian(name):
+    method = build_method(name, SPACE, options={"objective": "ml", "log_scale": 0.5, "n_chains": 2}).double()
+    e = episode()
+    x, y = stacked(e)
+    model = OneVsEachGP() if name == "ove-gp" else LogisticSoftmaxGP()
+    with torch.no_grad():
+        sites = gibbs(
+            model, method.kernel(x), y, N_WAY, n_chains=2, n_steps=1, latent=False, seed=np.random.default_rng(3)
+        ).draws
+    A, chosen = np.eye(len(y) * N_WAY), np.full((len(y), N_WAY), fill_value=True)
+    if name == "ove-gp":
+        A, chosen = comparison_matrix(y.numpy()), np.arange(N_WAY) != y.numpy()[:, None]
+
+    def dense() -> float:
+        with torch.no_grad():
+            K = np.kron(method.kernel(x).numpy(), np.eye(N_WAY))
+        total = 0.0
+        for omega, kappa in zip(sites.omega.numpy(), sites.kappa.numpy(), strict=True):
+            seen = omega[chosen] > 0  # a site of no weight says nothing
+            w, z = omega[chosen][seen], kappa[chosen][seen] / omega[chosen][seen]
+            B = A[seen] @ K @ A[seen].T + np.diag(1 / w)
+            total += -np.linalg.slogdet(B)[1] / 2 - z @ np.linalg.solve(B, z) / 2
+        return -total / (2 * len(y))
+
+    method.loss(e, np.random.default_rng(3)).backward()
+    assert float(method.kernel.log_scale.grad) == pytest.approx(
+        central_difference(dense, method.kernel.log_scale), rel=1e-5
+    )
+
+
+def test_propagation_predicts_what_many_long_chains_predict():
+    e = episode(n_shot=4, n_query=5)
+    predicted = [
+        build_method("ove-gp", SPACE, options={"log_scale": 2.0, "rule": "monte-carlo", **options})
+        .adapt(e.support, N_WAY)(e.query.x)
+        .log_probs.exp()
+        for options in ({"inference": "propagation"}, {"n_chains": 800, "test_steps": 60})
+    ]
+    torch.testing.assert_close(*predicted, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["dkt", "logistic-softmax-gp", "ove-gp"])
+def test_the_kernel_has_its_own_learning_rate(name):
+    method = build_method(name, Space((1, 28, 28), 20), options={"kernel_rate": 0.5})
+    network, rest = method.parameter_groups(1e-3)
+    assert network["lr"] == 1e-3
+    assert rest["lr"] == 0.5
+    assert {id(p) for p in network["params"]} == {id(p) for p in method.backbone.parameters()}
+    assert any(p is method.kernel.log_scale for p in rest["params"])
+    assert len(network["params"]) + len(rest["params"]) == len(list(method.parameters()))
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "linear", "rbf", "normalized-rbf", "dkt-cosine"])
+@pytest.mark.parametrize("name", ["dkt", "logistic-softmax-gp", "ove-gp"])
+def test_every_gp_method_takes_every_kernel(name, kernel):
+    method = build_method(name, SPACE, options={"kernel": kernel})
+    e = episode()
+    method.loss(e, np.random.default_rng(0)).backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in method.kernel.parameters())
+    assert torch.isfinite(method.adapt(e.support, N_WAY)(e.query.x).log_probs).all()
+
+
+def test_bad_options_are_named():
+    for name, options in {
+        "ove-gp": {"objective": "mll"},
+        "dkt": {"noise": -1.0},
+        "logistic-softmax-gp": {"kernel": "cosinus"},
+    }.items():
+        with pytest.raises(InputError, match=r"objective|noise|kernel"):
+            build_method(name, SPACE, options=options)

@@ -1,0 +1,85 @@
+from typing import Any, Literal
+
+import pytest
+
+from polyshot.errors import InputError
+from polyshot.methods import METHODS
+from polyshot.methods.options import check_options, method_options
+
+
+class Example:
+    def __init__(
+        self,
+        space: int,
+        backbone: int | None = None,
+        *,
+        steps: int = 5,
+        rate: float = 0.1,
+        deep: bool = False,
+        loss: Literal["mse", "softmax"] = "mse",
+        reads: int | None = None,
+        kernel: str = "cosine",
+    ) -> None: ...
+
+
+def test_options_are_the_keyword_arguments_of_the_constructor() -> None:
+    options = method_options(Example)
+    assert list(options) == ["steps", "rate", "deep", "loss", "reads", "kernel"]
+    assert [option.kind for option in options.values()] == ["int", "float", "bool", "mse | softmax", "int", "str"]
+    assert [option.default for option in options.values()] == [5, 0.1, False, "mse", None, "cosine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("steps", 3, 3),
+        ("steps", "3", 3),
+        ("steps", 3.0, 3),
+        ("rate", "1e-2", 0.01),
+        ("rate", 1, 1.0),
+        ("deep", True, True),
+        ("deep", "true", True),
+        ("deep", "False", False),
+        ("loss", "softmax", "softmax"),
+        ("reads", None, None),
+        ("reads", "7", 7),
+        ("kernel", "rbf", "rbf"),
+    ],
+)
+def test_values_and_texts_become_the_type_of_the_option(name: str, value: Any, expected: Any) -> None:
+    read = check_options("example", Example, {name: value})[name]
+    assert read == expected
+    assert type(read) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", "many"),
+        ("steps", 2.5),
+        ("steps", True),
+        ("steps", None),
+        ("rate", "fast"),
+        ("rate", False),
+        ("deep", "maybe"),
+        ("deep", 1),
+        ("loss", "hinge"),
+        ("loss", None),
+        ("reads", "all"),
+        ("kernel", 3),
+    ],
+)
+def test_a_wrong_value_is_an_input_error_that_says_what_is_right(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"example's option {name} is .*not {value!r}"):
+        check_options("example", Example, {name: value})
+
+
+def test_an_unknown_name_is_an_input_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match="example has no option color, size; it has steps, rate"):
+        check_options("example", Example, {"size": 1, "color": 2, "steps": 3})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_defaults_of_every_method_pass_their_own_check(method: str) -> None:
+    defaults = {name: option.default for name, option in method_options(METHODS[method]).items()}
+    assert check_options(method, METHODS[method], defaults) == defaults

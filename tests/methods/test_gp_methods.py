@@ -175,7 +175,7 @@ def test_propagation_predicts_what_many_long_chains_predict():
         build_method("ove-gp", SPACE, options={"log_scale": 2.0, "rule": "monte-carlo", **options})
         .adapt(e.support, N_WAY)(e.query.x)
         .log_probs.exp()
-        for options in ({"inference": "propagation"}, {"n_chains": 800, "test_steps": 60})
+        for options in ({"inference": "propagation"}, {"inference": "gibbs", "n_chains": 800, "test_steps": 60})
     ]
     torch.testing.assert_close(*predicted, atol=0.02, rtol=0)
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
 from polyshot.gp import ConstantMean, GPModel, Kernel, Prediction, Sites, predict
-from polyshot.gp.gibbs import Start
 from polyshot.gp.objectives import marginal_likelihood, predictive_likelihood
 from polyshot.gp.predictive import Rule
 from polyshot.gp.random import Seed, as_generator
@@ -42,7 +41,6 @@ class GPMethod(FewShotMethod):
         n_chains: int,
         n_steps: int,
         kernel_rate: float,
-        start: Start = "prior",
         mean: ConstantMean | None = None,
     ) -> None:
         super().__init__(space, backbone)
@@ -54,7 +52,6 @@ class GPMethod(FewShotMethod):
         self.rule: Rule = rule
         self.n_chains = n_chains
         self.n_steps = n_steps
-        self.start: Start = start
         self.kernel_rate = kernel_rate
 
     def model(self) -> GPModel:
@@ -94,7 +91,6 @@ class GPMethod(FewShotMethod):
         settings: dict[str, Any] = {
             "n_chains": self.n_chains,
             "n_steps": self.n_steps,
-            "start": self.start,
             "mean": self.prior_mean(),
             "seed": list(rngs),
         }

@@ -3,8 +3,8 @@ Augmented Gaussian Processes", ICLR 2021.
 
 Class logits have GP priors with a kernel on deep features; the softmax is replaced by a product of pairwise sigmoids,
 whose Pólya-Gamma variables make the posterior Gaussian given them. Training maximises the marginal ("ml") or the
-predictive likelihood ("pl") at the last step of short Gibbs chains; a support set is conditioned on by longer chains
-(the paper's way) or by expectation propagation, which is deterministic and closer to the exact posterior.
+predictive likelihood ("pl") at the last step of short Gibbs chains; a support set is conditioned on by expectation
+propagation, which is deterministic and closer to the exact posterior, or by longer chains ("gibbs", the paper's way).
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,6 @@ import numpy as np
 from torch import Tensor, nn
 
 from polyshot.gp import OneVsEachGP, Sites, fit_propagation, gibbs, make_kernel
-from polyshot.gp.gibbs import Start
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
@@ -34,8 +33,7 @@ class OVEGP(GPMethod):
         kernel_rate: float = 3e-2,
         n_chains: int = 20,
         n_steps: int = 1,
-        start: Start = "prior",
-        inference: Literal["gibbs", "propagation"] = "gibbs",
+        inference: Literal["propagation", "gibbs"] = "propagation",
         test_steps: int = 50,
         rule: Rule = "log-sigmoid",
     ) -> None:
@@ -48,7 +46,6 @@ class OVEGP(GPMethod):
             n_chains=n_chains,
             n_steps=n_steps,
             kernel_rate=kernel_rate,
-            start=start,
         )
         self.inference = inference
         self.test_steps = test_steps

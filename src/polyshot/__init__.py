@@ -1,1 +1,5 @@
 """Bayesian few-shot classification with one-vs-each Pólya-Gamma Gaussian processes."""
+
+from polyshot.prediction import load
+
+__all__ = ["load"]

@@ -1,5 +1,6 @@
 """Checkpoints: tensors and a JSON record in one safetensors file, written whole or not at all; nothing is unpickled."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,20 +19,26 @@ _FORMAT = "polyshot-checkpoint-1"
 
 def write_atomically(path: Path, content: bytes) -> None:
     """The whole content under that name, or what was there before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
     """Write the tensors with a JSON record about them."""
     whole = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    metadata = {"format": _FORMAT, "record": json.dumps(record), "sha256": _digest(whole)}
-    write_atomically(path, save(whole, metadata))
+    text = json.dumps(record)
+    write_atomically(path, save(whole, {"format": _FORMAT, "record": text, "sha256": _digest(whole, text)}))
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -46,13 +53,14 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DataError(f"{path}: not a safetensors file, or cut short ({error}); delete it to start over") from error
     if metadata.get("format") != _FORMAT:
         raise DataError(f"{path}: a safetensors file, but no checkpoint of this version of polyshot ({_FORMAT})")
-    if metadata.get("sha256") != _digest(tensors):
-        raise DataError(f"{path}: damaged, its tensors do not match their checksum; delete it to start over")
-    return tensors, json.loads(metadata["record"])
+    record = metadata.get("record", "")
+    if metadata.get("sha256") != _digest(tensors, record):
+        raise DataError(f"{path}: damaged, its content does not match its checksum; delete it to start over")
+    return tensors, json.loads(record)
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _digest(tensors: Mapping[str, Tensor], record: str) -> str:
+    digest = hashlib.sha256(record.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name}{tensor.dtype}{list(tensor.shape)}".encode())

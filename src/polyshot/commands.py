@@ -1,16 +1,24 @@
-"""`polyshot train` and `polyshot methods`."""
+"""`polyshot train`, `polyshot predict` and `polyshot methods`."""
 
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from polyshot.config import QUICK, TrainingConfig, read_toml
 from polyshot.errors import InputError
 from polyshot.methods import METHODS
 from polyshot.methods.options import method_options
+from polyshot.prediction import SCORE, Answer, load, read_queries, read_support, write_predictions
+from polyshot.team import leads
 from polyshot.training import train as train_run
+
+_SHOWN = 40  # rows of a table
+_TOP = 3  # classes a row
 
 Root = Annotated[Path | None, typer.Option(help="Folder of the packed files; else $POLYSHOT_DATA, else the cache.")]
 
@@ -58,9 +66,54 @@ def train(
     try:
         train_run(TrainingConfig.from_mapping(values, where), out, root, device=device, threads=threads)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; the same command goes on from the last checkpoint in {out}", err=True)
+        if leads():
+            typer.echo(f"interrupted; the same command goes on from the last checkpoint in {out}", err=True)
         raise typer.Exit(130) from None
-    typer.echo(f"trained: {out}")
+    if leads():
+        typer.echo(f"trained: {out}")
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder of `polyshot train`.")],
+    support: Annotated[Path, typer.Option(help="A folder with one sub-folder a class, or an npz with X and labels.")],
+    query: Annotated[Path, typer.Option(help="A folder of images, or an npz with X.")],
+    out: Annotated[Path, typer.Option(help="Where predictions.csv and predictions.json go.")] = Path("."),
+    seed: Annotated[int, typer.Option(min=0, help="Of methods that draw samples.")] = 0,
+    device: Annotated[str | None, typer.Option(help="[cuda where there is one, else cpu]")] = None,
+) -> None:
+    """Classify queries given a few labelled examples of each class: a table, a CSV and a JSON file."""
+    trained = load(run, device)
+    x, labels = read_support(support)
+    queries, names = read_queries(query)
+    adapted = trained.adapt(x, labels, seed)
+    answer = adapted.predict(queries)
+    about = {"support": str(support), "query": str(query), "seed": seed}
+    files = write_predictions(out, trained, adapted, names, answer, **about)
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    console.print(_table(names, answer))
+    if len(names) > _SHOWN:
+        typer.echo(f"{_SHOWN} of {len(names)} queries shown, all are in the files")
+    if adapted.intake.note:
+        typer.echo(f"images: {adapted.intake.note}")
+    typer.echo(f"out-of-episode score: {SCORE}\nwrote {files[0]} and {files[1]}")
+
+
+def _table(names: list[str], answer: Answer) -> Table:
+    table = Table("query", "predicted")
+    for title in ("confidence", "out-of-episode"):
+        table.add_column(title, justify="right")
+    table.add_column("most probable")
+    values, classes = answer.probabilities.topk(min(_TOP, len(answer.class_names)))
+    for i, (name, label) in enumerate(zip(names[:_SHOWN], answer.labels, strict=False)):
+        top = zip(values[i].tolist(), classes[i].tolist(), strict=True)
+        table.add_row(
+            Text(name),
+            Text(str(label)),
+            f"{answer.confidence[i]:.3f}",
+            f"{answer.out_of_episode[i]:.3f}",
+            Text(", ".join(f"{answer.class_names[c]} {p:.3f}" for p, c in top)),
+        )
+    return table
 
 
 def methods() -> None:

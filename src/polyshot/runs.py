@@ -13,7 +13,7 @@ from torch import Tensor
 from polyshot.backbones import build_backbone
 from polyshot.checkpoint import load_checkpoint, write_atomically
 from polyshot.config import TrainingConfig
-from polyshot.errors import TrainingError
+from polyshot.errors import InputError, TrainingError
 from polyshot.methods import FewShotMethod, Space, build_method
 
 _PACKAGES = ("polyshot", "torch", "numpy", "numba", "polyagamma", "safetensors")
@@ -49,8 +49,10 @@ def check_same_run(out: Path, config: TrainingConfig) -> None:
     """A folder that holds another run is not written into."""
     if out.exists() and not out.is_dir():
         raise TrainingError(f"{out}: is a file; name a folder for the run")
-    if not (out / "config.json").exists():
-        if out.exists() and any(not path.name.startswith(".") for path in out.iterdir()):
+    # looked at once: another process of the team may be about to write config.json, which comes first
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.exists() else set()
+    if "config.json" not in names:
+        if names:
             raise TrainingError(f"{out}: holds other files and no run; name a new or empty folder")
         return
     before, now = (json.loads(c.as_json()) for c in (read_config(out)[0], config))
@@ -60,12 +62,16 @@ def check_same_run(out: Path, config: TrainingConfig) -> None:
 
 def first_weights(config: TrainingConfig, space: Space) -> FewShotMethod:
     """The untrained method; its weights are a function of the seed, and the global generator is left alone."""
-    backbone = None
-    if config.backbone is not None:
-        options = {} if config.backbone == "identity" else {"in_channels": space.shape[0]}
-        backbone = build_backbone(config.backbone, **options)
+    if config.backbone is not None and (config.backbone == "identity") != (space.kind == "embeddings"):
+        raise InputError(
+            f"{config.scenario} is a set of {space.kind}, which the backbone {config.backbone} cannot take"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
+        backbone = None
+        if config.backbone is not None:
+            options = {} if config.backbone == "identity" else {"in_channels": space.shape[0]}
+            backbone = build_backbone(config.backbone, **options)
         return build_method(config.method, space, backbone, config.options)
 
 

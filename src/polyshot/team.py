@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from polyshot.errors import InputError
+
 
 @dataclass(frozen=True)
 class Team:
@@ -16,6 +18,7 @@ class Team:
 
     rank: int = 0
     size: int = 1
+    device: torch.device | str = "cpu"  # where messages are
 
     @property
     def leads(self) -> bool:
@@ -30,10 +33,25 @@ class Team:
         """Replace each tensor by its sum over the processes, in one message."""
         if self.size == 1 or not tensors:
             return
-        flat = torch.cat([t.reshape(-1).double() for t in tensors])
+        flat = torch.cat([t.reshape(-1).to(self.device, torch.float64) for t in tensors])
         dist.all_reduce(flat)
         for t, part in zip(tensors, torch.split(flat, [t.numel() for t in tensors]), strict=True):
             t.copy_(part.reshape(t.shape))
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device of that name; without a name, the GPU where there is one."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(f"there is no device {name!r} here: {str(error).splitlines()[0]}") from error
+
+
+def leads() -> bool:
+    """Whether this process is the one of its team that writes and prints."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
@@ -42,8 +60,10 @@ def join_team(device: torch.device) -> Iterator[Team]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Team()
         return
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Team(dist.get_rank(), dist.get_world_size())
+        yield Team(dist.get_rank(), dist.get_world_size(), device)
     finally:
         dist.destroy_process_group()

@@ -23,7 +23,7 @@ from polyshot.methods import FewShotMethod, Space
 from polyshot.methods.embedding import on_features
 from polyshot.progress import Progress
 from polyshot.runs import check_same_run, epoch_lines, first_weights, load_weights, start_run
-from polyshot.team import Team, join_team
+from polyshot.team import Team, find_device, join_team
 
 _SAVE_SECONDS = 30.0  # a kill costs no more work than this
 _VALIDATION_SEED = 2**31  # far from any training seed
@@ -49,17 +49,14 @@ class Trainer:
         return (self.config.epochs or 0) * (self.config.episodes_per_epoch or 0)
 
     @property
-    def best(self) -> float:
-        """The best validation accuracy so far."""
-        return max(
-            (entry["validation_accuracy"] for entry in self.history if "validation_accuracy" in entry), default=-1
-        )
+    def accuracies(self) -> list[float]:
+        """Every validation accuracy so far."""
+        return [entry["validation_accuracy"] for entry in self.history if "validation_accuracy" in entry]
 
     @property
     def stopped(self) -> bool:
         """Whether the budget is used up, or patience is."""
-        checked = [entry["validation_accuracy"] for entry in self.history if "validation_accuracy" in entry]
-        patience = self.config.patience
+        checked, patience = self.accuracies, self.config.patience
         waited = len(checked) - 1 - checked.index(max(checked)) if checked else 0
         return self.done >= self.total or (patience is not None and waited >= patience)
 
@@ -106,6 +103,8 @@ class Trainer:
 
     def restore(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
         """Go back to a saved state."""
+        if missing := self.record().keys() - record.keys():
+            raise TrainingError(f"the checkpoint is not the state of a run: it does not say {', '.join(missing)}")
         load_weights(self.method, tensors)
         for name, p in self.method.named_parameters():
             start = f"optimizer.{name}."
@@ -129,7 +128,7 @@ def train(
     """Train into the run folder `out`, or go on where it stopped; returns `out`, which holds the best weights."""
     if threads is not None:
         torch.set_num_threads(threads)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = find_device(device)
     with join_team(place) as team:
         scenario = load_scenario(config.scenario, root, config.rotations)
         config, method, sampler = prepare(config, scenario)
@@ -182,11 +181,11 @@ def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out:
         "loss": float(np.mean(trainer.losses)),
         "seconds": round(trainer.seconds, 3),
     }
-    entry |= {name: float(p) for name, p in trainer.method.named_parameters() if p.numel() == 1}
+    entry |= {name: p.item() for name, p in trainer.method.named_parameters() if p.numel() == 1}
     better = False
     if epoch % config.validate_every == 0 or trainer.done >= trainer.total:
         accuracy = validation_accuracy(trainer.method, validation, config.validation_episodes, trainer.device, team)
-        better = accuracy > trainer.best
+        better = accuracy > max(trainer.accuracies, default=-1.0)
         entry["validation_accuracy"] = accuracy
     trainer.history.append(entry)
     trainer.losses = []
@@ -194,8 +193,8 @@ def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out:
         if better:
             weights = {name: t for name, t in trainer.state().items() if name.startswith("method.")}
             save_checkpoint(out / "best.safetensors", weights, entry)
-        save_checkpoint(out / "last.safetensors", trainer.state(), trainer.record())
         write_atomically(out / "log.jsonl", epoch_lines(trainer.history))
+        save_checkpoint(out / "last.safetensors", trainer.state(), trainer.record())  # last: what it says is all done
     bar.say(entry)
 
 
@@ -210,6 +209,8 @@ def prepare(
     if (config.episodes_per_epoch or 0) % (config.meta_batch or 1):
         raise InputError(f"{config.episodes_per_epoch} episodes an epoch are no whole number of {config.meta_batch}s")
     method = first_weights(config, Space(shape, len(train_set.class_names)))
+    if not list(method.parameters()):
+        raise InputError(f"{config.method} has nothing to learn on {config.scenario}: it has no weights of its own")
     if method.trains_on == "batches":
         return config, method, batches
     return config, method, EpisodeSampler(train_set, config.ways, config.shots, config.queries or 1, config.seed)

@@ -1,0 +1,5 @@
+"""`python -m polyshot`, which torchrun can start too."""
+
+from polyshot.cli import app
+
+app()

@@ -8,6 +8,9 @@ from typer.core import TyperGroup
 from polyshot import commands
 from polyshot.data.commands import app as data
 from polyshot.errors import PolyshotError
+from polyshot.evaluation import commands as evaluation
+from polyshot.evaluation import report_commands
+from polyshot.experiments.commands import app as figures
 
 
 class _ErrorsAsMessages(TyperGroup):
@@ -27,5 +30,10 @@ app = typer.Typer(
     help="Bayesian few-shot classification with one-vs-each Pólya-Gamma Gaussian processes.",
 )
 app.command()(commands.train)
+app.command()(commands.predict)
 app.command()(commands.methods)
+app.command()(evaluation.evaluate)
+app.command()(report_commands.tables)
+app.command()(report_commands.report)
 app.add_typer(data, name="data")
+app.add_typer(figures, name="figures")

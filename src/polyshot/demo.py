@@ -1,99 +1,181 @@
-"""`make demo`: classify a few points in the plane by the one-vs-each GP and show how sure it is.
+"""`make demo`: teach two methods to read characters from five examples each, and see which one knows what it knows.
 
-python -m polyshot.demo [figure.png]
+python -m polyshot.demo [--out FOLDER]
+
+On `glyphs`, which needs no download. What was done is not done again: the same command goes on where it was stopped.
 """
 
+import contextlib
+import json
+import multiprocessing
 import sys
-from collections.abc import Callable
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-import numpy as np
-import torch
-from jaxtyping import Float, Int
+import typer
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
-from polyshot.gp import RBF, Kernel, OneVsEachGP, Sites, gibbs, predict, split_r_hat
+from polyshot.config import TrainingConfig
+from polyshot.errors import PolyshotError, TrainingError
+from polyshot.evaluation.evaluate import evaluate
+from polyshot.evaluation.protocols import Changes
+from polyshot.evaluation.report import write_report
+from polyshot.evaluation.report_findings import MEANINGS, findings
+from polyshot.evaluation.report_groups import Page
+from polyshot.evaluation.results import Result
+from polyshot.progress import Progress
+from polyshot.training import train
 
-CLASSES = ("red", "green", "blue")
-QUERIES = {
-    "among the red": (-1.6, 0.0),
-    "among the blue": (0.0, 1.7),
-    "between red and green": (0.0, -0.6),
-    "in the middle of all": (0.0, 0.3),
-    "far from everything": (6.0, -6.0),
-}
+_FIGURES = {"accuracy": "accuracy", "ece": "accuracy", "brier": "accuracy", "auroc": "out-of-episode"}
+_INTRODUCTION = """\
+Few-shot classification: both methods learn from letters of some scripts how to tell characters apart. Then they get
+tasks of letters of scripts they have never seen: five letters, five examples of each, and queries to put into the right
+letter. Both share the same small network (Conv4) and see the same tasks.
 
-
-def make_support(seed: int = 0) -> tuple[Float[Tensor, "n 2"], Int[Tensor, "n"]]:
-    """Three classes of five labelled points each."""
-    centres = np.array([[-1.5, -0.5], [1.5, -0.5], [0.0, 1.5]])
-    points = np.repeat(centres, 5, axis=0) + 0.5 * np.random.default_rng(seed).standard_normal((15, 2))
-    return torch.from_numpy(points), torch.arange(3).repeat_interleave(5)
-
-
-def classify(
-    model: OneVsEachGP,
-    kernel: Kernel,
-    x: Float[Tensor, "n 2"],
-    y: Int[Tensor, "n"],
-    sites: Sites,
-    queries: Float[Tensor, "q 2"],
-) -> Float[Tensor, "q c"]:
-    """Class probabilities of the queries, averaged over the draws of the chains."""
-    prediction = predict(
-        model, kernel(x), y, sites, kernel(queries, x), kernel.diagonal(queries), rule="monte-carlo", seed=0
-    )
-    return prediction.log_probs.exp()
+  [bold]ove-gp[/]    the one-vs-each Pólya-Gamma GP of Snell & Zemel (ICLR 2021): many classifiers a task, weighed
+  [bold]protonet[/]  Prototypical Networks (Snell et al., 2017): the nearest class mean, no uncertainty about it
+"""
 
 
-@torch.no_grad()
-def main(figure: Path = Path("demo.png")) -> None:
-    """Sample the posterior, print a table of queries, draw the map of confidence."""
-    console = Console()
-    x, y = make_support()
-    kernel, model = RBF(log_scale=2.0).double(), OneVsEachGP()
-    chain = gibbs(model, kernel(x), y, 3, n_chains=20, n_steps=200, burn_in=40, thin=4, seed=0)
-    draws = Sites(*(part[::4] for part in chain.draws))
-    assert chain.f is not None
+@dataclass(frozen=True)
+class Budget:
+    """Training episodes (in steps of `epoch`, after each of which is validated), and test episodes a batch."""
+
+    training: int = 300
+    epoch: int = 50
+    validation: int = 20
+    test: int = 60
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder of the runs and the report.")] = Path("runs/demo"),
+) -> None:
+    """Train, evaluate, print what was found, write report.html."""
+    try:
+        run_demo(out)
+    except PolyshotError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the same command goes on from what is done", err=True)
+        raise typer.Exit(130) from None
+
+
+def run_demo(out: Path, budget: Budget | None = None) -> Path:
+    """The whole demonstration; returns the report."""
+    budget = budget or Budget()
+    start = time.monotonic()
+    console = Console(highlight=False)
+    console.print(_INTRODUCTION, soft_wrap=True)
+    console.print(f"[bold]1. Training[/], {budget.training} episodes each (the paper: 40,000), both at once")
+    runs = _train_both(out, budget)
     console.print(
-        "One-vs-each Pólya-Gamma GP: 3 classes, 5 labelled points each; 20 Gibbs chains of 200 steps, "
-        f"largest split R-hat {split_r_hat(chain.f).max():.3f}."
+        "[bold]2. Evaluation[/] on unseen scripts: accuracy, calibration, bad images, unknown letters", soft_wrap=True
     )
-    probabilities = classify(model, kernel, x, y, draws, torch.tensor(list(QUERIES.values())).double())
-    table = Table("query", "point", *CLASSES, "answer")
-    for (name, point), p in zip(QUERIES.items(), probabilities, strict=True):
-        answer = CLASSES[int(p.argmax())] if p.max() > 0.5 else "not sure"
-        table.add_row(name, str(point), *(f"{value:.2f}" for value in p.tolist()), answer)
-    console.print(table)
-    draw_map(figure, x, y, lambda queries: classify(model, kernel, x, y, draws, queries))
-    console.print(f"Far from what it has seen it says so: every class near 1/3. Map of confidence: {figure}")
+    results = evaluate(runs, changes=Changes(episodes=budget.test), workers=2).results
+    page = Page(results)
+    console.print("\n[bold]3. What was found[/]\n")
+    console.print(_table(page))
+    for name in _FIGURES:
+        console.print(f"  [bold]{MEANINGS[name][0]:8}[/] {MEANINGS[name][1]}", soft_wrap=True)
+    console.print()
+    for section in ("in-short", "calibration", "abstention", "out-of-episode"):
+        for sentence in findings(page)[section]:
+            console.print(f"- {sentence}", soft_wrap=True, markup=False)
+    report = write_report(results, out / "report.html")
+    console.print(
+        f"\nFigures, corrupted images and episodes to look at: [bold]{report}[/] (open it in a browser)", soft_wrap=True
+    )
+    console.print(f"{time.monotonic() - start:.0f} s. Next: `polyshot train --help`, `polyshot evaluate --help`.")
+    return report
 
 
-def draw_map(figure: Path, x: Tensor, y: Tensor, probabilities_of: Callable[[Tensor], Tensor]) -> None:
-    """The most probable class by hue and its probability by depth, over the plane."""
-    import matplotlib
+def _train_both(out: Path, budget: Budget) -> list[Path]:
+    """Train both runs at once, a process and a thread each; what they print goes to a file beside the run."""
+    options = {"objective": "pl"}
+    configs = [
+        TrainingConfig(
+            method,
+            "glyphs",
+            options=given,
+            epochs=budget.training // budget.epoch,
+            episodes_per_epoch=budget.epoch,
+            validation_episodes=budget.validation,
+        )
+        for method, given in (("ove-gp", options), ("protonet", {}))
+    ]
+    runs = [out / config.method for config in configs]
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=_train, args=(config, run), daemon=True)
+        for config, run in zip(configs, runs, strict=True)
+        if _episodes_done(run) < budget.training
+    ]
+    for process in processes:
+        process.start()
+    try:
+        seen = sum(map(_episodes_done, runs))
+        with Progress("training", len(runs) * budget.training, seen) as bar:
+            while any(process.is_alive() for process in processes):
+                time.sleep(0.5)
+                if (done := sum(map(_episodes_done, runs))) > seen:
+                    bar.update(seen := done)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+    for run in runs:
+        if _episodes_done(run) < budget.training:
+            raise TrainingError(f"{run}: training failed; {_log(run)} says why")
+    return runs
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    side = torch.linspace(-6, 6, 61, dtype=torch.float64)
-    grid = torch.cartesian_prod(side, side)
-    p = probabilities_of(grid).reshape(61, 61, 3).transpose(0, 1).numpy()
-    hues = np.array([[0.84, 0.15, 0.16], [0.17, 0.63, 0.17], [0.12, 0.47, 0.71]])
-    depth = (p.max(-1, keepdims=True) - 1 / 3) * 1.5
-    fig, axes = plt.subplots(figsize=(6, 5.4), layout="constrained")
-    axes.imshow(1 - depth * (1 - hues[p.argmax(-1)]), extent=(-6, 6, -6, 6), origin="lower", interpolation="bilinear")
-    lines = axes.contour(side, side, p.max(-1), levels=[0.5, 0.7, 0.9], colors="black", linewidths=0.7)
-    axes.clabel(lines, fmt="%.1f", fontsize=8)
-    for c, name in enumerate(CLASSES):
-        points = x[y == c]
-        axes.scatter(points[:, 0], points[:, 1], color=hues[c], edgecolor="white", s=50, label=name)
-    axes.set(title="One-vs-each GP: class by hue, its probability by depth", xlabel="$x_1$", ylabel="$x_2$")
-    axes.legend(loc="lower left")
-    fig.savefig(figure, dpi=120)
+def _train(config: TrainingConfig, run: Path) -> None:
+    """In a process of its own."""
+    _log(run).parent.mkdir(parents=True, exist_ok=True)
+    with _log(run).open("a", encoding="utf-8") as log, contextlib.redirect_stderr(log):
+        try:
+            train(config, run, threads=1)
+        except PolyshotError as error:
+            print(f"error: {error}", file=log)
+            sys.exit(1)
+
+
+def _log(run: Path) -> Path:
+    return run.with_suffix(".log")
+
+
+def _episodes_done(run: Path) -> int:
+    """As the run's log says; it is replaced whole, so that it can be read at any time."""
+    try:
+        lines = (run / "log.jsonl").read_text("utf-8").splitlines()
+    except OSError:
+        return 0
+    return int(json.loads(lines[-1])["episodes"]) if lines else 0
+
+
+def _table(page: Page) -> Table:
+    """The headline figures with their intervals."""
+    table = Table("run", caption="with 95 % intervals")
+    for name in _FIGURES:
+        table.add_column(MEANINGS[name][0], justify="right")
+    for label in page.labels:
+        groups = [page.group(protocol, page.tasks[0]) for protocol in _FIGURES.values()]
+        cells = [_cell(group.of(label) if group else None, m) for group, m in zip(groups, _FIGURES, strict=True)]
+        table.add_row(label, *cells)
+    return table
+
+
+def _cell(result: Result | None, metric: str) -> str:
+    if result is None:
+        return ""
+    value, low, high = (result.summary[metric][key] for key in ("value", "low", "high"))
+    interval = f"\n{low:.3f} to {high:.3f}" if low is not None and high is not None else ""
+    return f"{value:.3f}{interval}"
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:2]))
+    typer.run(main)

@@ -1,0 +1,42 @@
+"""`polyshot tables` and `polyshot report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyshot.checkpoint import write_atomically
+from polyshot.commands import Root
+from polyshot.evaluation.report import write_report
+from polyshot.evaluation.results import find_results
+from polyshot.evaluation.tables import make_tables
+from polyshot.evaluation.tables_text import FORMATS, render
+
+Results = Annotated[list[Path], typer.Argument(help="Result files, run folders, or folders with runs in them.")]
+
+
+def tables(
+    results: Results,
+    form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "markdown",
+    out: Annotated[Path | None, typer.Option(help="File to write to [the screen].")] = None,
+    published_for: Annotated[
+        str | None,
+        typer.Option(help="A scenario of the paper: its figures beside those of scenarios that it has not, headed so."),
+    ] = None,
+) -> None:
+    """Tables in the paper's form; the paper's own figures beside ours where the scenario is the same."""
+    text = render(make_tables(find_results(results), published_for), form)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(out, text.encode())
+        typer.echo(f"written: {out}")
+
+
+def report(
+    results: Results,
+    out: Annotated[Path, typer.Option(help="The page; it needs no other file.")] = Path("report.html"),
+    root: Root = None,
+) -> None:
+    """One HTML page to read offline; every run is compared with the first one named."""
+    typer.echo(f"written: {write_report(find_results(results), out, root)}")

@@ -1,0 +1,299 @@
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from polyshot.checkpoint import save_checkpoint
+from polyshot.cli import app
+from polyshot.config import TrainingConfig
+from polyshot.data import EpisodeSampler, load_scenario
+from polyshot.errors import DataError, InputError, PolyshotError, TrainingError
+from polyshot.evaluation import compare_paired, fit_temperature, predictions, protocols
+from polyshot.evaluation.evaluate import evaluate
+from polyshot.evaluation.protocols import Changes, Settings, temperature_settings
+from polyshot.evaluation.results import Result, find_comparisons, read_result
+from polyshot.methods import Space
+from polyshot.runs import first_weights, load_method, read_config, start_run
+
+FEW = Changes(episodes=7, batches=2, queries=3)
+cli = CliRunner().invoke
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven episodes are three chunks, and 11 validation episodes fit a temperature."""
+    monkeypatch.setattr(protocols, "_CHUNK", 3)
+    default = protocols._DEFAULTS["temperature"]
+    monkeypatch.setitem(protocols._DEFAULTS, "temperature", default._replace(episodes=11))
+
+
+def content(result: Result) -> Result:
+    return replace(result, seconds=0.0, path=None)
+
+
+def predict_slowly(run: Path, settings: Settings, split: str = "test") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log-probabilities, scores and labels of every episode, adapting to one after the other."""
+    method, config, _ = load_method(run)
+    log_probs, scores, labels = [], [], []
+    for batch in range(settings.batches):
+        sampler = EpisodeSampler(getattr(load_scenario(config.scenario), split), **settings.sampler_arguments(batch))
+        for k in range(settings.episodes):
+            episode = sampler[k]
+            predictor = method.adapt(episode.support, settings.ways, np.random.default_rng((sampler.seed, k, 1)))
+            prediction = predictor(episode.query.x)
+            log_probs.append(prediction.log_probs.double().numpy())
+            scores.append(prediction.scores.double().numpy())
+            labels.append(episode.query.y.numpy())
+    return np.stack(log_probs), np.stack(scores), np.stack(labels)
+
+
+def write_first_weights(folder: Path) -> None:
+    """Give a run folder the first weights of the method in its configuration."""
+    method = first_weights(*read_config(folder))
+    tensors = {f"method.{name}": t for name, t in method.state_dict().items()}
+    save_checkpoint(folder / "best.safetensors", tensors, {"episodes": 3})
+
+
+@pytest.mark.parametrize("name", ["ove", "match", "dkt"])
+def test_results_agree_with_a_slow_computation(name: str, trained: Path, tmp_path: Path) -> None:
+    done = evaluate([trained / name], ["calibration", "out-of-episode"], FEW, out=tmp_path, quiet=True)
+    accuracy, outside = done.results
+    assert accuracy.path == tmp_path / name / "accuracy.json"
+    assert done.comparisons == []
+    log_probs, scores, labels = predict_slowly(trained / name, Settings("accuracy", 2, 7, 3, 2, 3, 0))
+    right = log_probs.argmax(-1) == labels
+    np.testing.assert_allclose(accuracy.episodes["accuracy"], right.mean(1), rtol=1e-5)
+    true = np.take_along_axis(log_probs, labels[..., None], -1)[..., 0]
+    # MatchingNet computes in single precision
+    np.testing.assert_allclose(accuracy.episodes["log_likelihood"], true.mean(1), rtol=1e-4, atol=1e-6)
+    error = np.square(np.exp(log_probs) - np.eye(3)[labels]).sum(-1)
+    assert accuracy.summary["brier"]["value"] == pytest.approx(error.mean(), rel=1e-4)
+    example = accuracy.examples["episodes"][2]
+    np.testing.assert_allclose(example["probs"], np.exp(log_probs[2]), rtol=1e-4, atol=1e-6)
+    assert accuracy.examples["sampler"]["n_extra_way"] == 0
+
+    log_probs, scores, labels = predict_slowly(trained / name, Settings("out-of-episode", 2, 7, 3, 5, 3, 0))
+    for key, outlier in (
+        ("auroc", -scores.max(-1)),
+        ("auroc_entropy", -(np.exp(log_probs) * log_probs).sum(-1)),
+    ):
+        inside, outside_scores = outlier[:, :9], outlier[:, 9:]
+        above = (outside_scores[:, None] > inside[..., None]).mean((1, 2))
+        assert labels[0].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, *[-1] * 9]
+        np.testing.assert_allclose(outside.episodes[key], above, atol=1e-5)
+
+
+def test_interrupted_work_goes_on_to_the_same_result(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path / "whole", quiet=True).results[0]
+    computed: list[int] = []
+    compute = predictions._Work.compute
+
+    def stop_after_two(work: predictions._Work, number: int) -> None:
+        if len(computed) == 2:
+            raise KeyboardInterrupt
+        computed.append(number)
+        compute(work, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(predictions._Work, "compute", stop_after_two)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path, quiet=True)
+    part = tmp_path / "ove" / "accuracy.part"
+    assert sorted(path.name for path in part.iterdir()) == ["0000.safetensors", "0001.safetensors"]
+    assert not (tmp_path / "ove" / "accuracy.json").exists()
+    kept = (part / "0001.safetensors").read_bytes()
+    monkeypatch.setattr(predictions._Work, "compute", lambda w, k: computed.append(k) or compute(w, k))
+    resumed = evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path, quiet=True).results[0]
+    assert computed == [0, 1, 2, 3, 4, 5]
+    assert content(resumed) == content(whole)
+    assert not part.exists()
+
+    part.mkdir()
+    (part / "0001.safetensors").write_bytes(kept)
+    other = evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path, quiet=True).results[0]
+    assert computed == [0, 1, 2, 3, 4, 5]  # done: nothing is computed, and what was left over is tidied up
+    assert other == resumed
+    assert not part.exists()
+
+
+def test_parts_of_other_work_are_not_used(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = predictions._Work.compute
+
+    def fail(work: predictions._Work, number: int) -> None:
+        compute(work, number)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(predictions._Work, "compute", fail)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate([trained / "match"], ["accuracy"], replace(FEW, seed=1), out=tmp_path / "a", quiet=True)
+    found = evaluate([trained / "match"], ["accuracy"], FEW, out=tmp_path / "a", quiet=True).results[0]
+    clean = evaluate([trained / "match"], ["accuracy"], FEW, out=tmp_path / "b", quiet=True).results[0]
+    assert content(found) == content(clean)
+
+
+def test_two_processes_give_the_same_bits_as_one(trained: Path, tmp_path: Path) -> None:
+    one, two = (
+        evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path / str(n), workers=n, quiet=True).results[0]
+        for n in (1, 2)
+    )
+    assert content(one) == content(two)
+    assert not (tmp_path / "2" / "ove" / "accuracy.part").exists()
+
+
+def test_an_error_in_a_worker_is_the_error_of_the_command(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "maml"
+    shutil.copytree(trained / "match", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"method": "maml", "options": {"head": "per-class", "n_way": 4}}
+    (folder / "config.json").write_text(json.dumps(config))
+    write_first_weights(folder)
+    with pytest.raises(InputError, match="4 ways here, not 3"):
+        evaluate([folder], ["accuracy"], FEW, workers=2, quiet=True)
+
+
+def test_runs_are_compared_on_the_same_episodes(trained: Path, tmp_path: Path) -> None:
+    runs = [trained / name for name in ("ove", "match", "dkt")]
+    done = evaluate(runs, ["accuracy"], FEW, out=tmp_path, quiet=True)
+    ove, match, _ = done.results
+    assert [(e["run"], e["against"]) for e in done.comparisons] == [("match", "ove"), ("dkt", "ove")]
+    expected = compare_paired(np.array(match.episodes["brier"]), np.array(ove.episodes["brier"]), seed=0)
+    found = done.comparisons[0]["metrics"]["brier"]
+    assert found["difference"] == expected.difference.estimate
+    assert found["p_value"] == expected.p_value
+    assert set(done.comparisons[0]["metrics"]) == {"accuracy", "log_likelihood", "brier"}
+    assert done.comparisons[0]["n_episodes"] == 14
+
+    later = evaluate(runs[:2], ["out-of-episode"], FEW, out=tmp_path, against=runs[1], quiet=True)
+    assert [r.run for r in later.results] == ["match", "ove"]
+    written = find_comparisons([tmp_path])
+    assert [(e["run"], e["against"], e["protocol"]) for e in written] == [
+        ("ove", "match", "accuracy"),
+        ("ove", "match", "out-of-episode"),
+    ]
+    assert "auroc" in written[1]["metrics"]
+
+
+def test_results_of_other_settings_are_kept_and_of_other_weights_are_not(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "match", tmp_path / "match")
+    run = [tmp_path / "match"]
+    first = evaluate(run, ["accuracy"], FEW, quiet=True).results[0]
+    path = tmp_path / "match" / "results" / "accuracy.json"
+    with pytest.raises(InputError, match=r"other settings \(episodes 7 -> 8\); delete it .* or .* --out"):
+        evaluate(run, ["accuracy"], replace(FEW, episodes=8), quiet=True)
+    assert read_result(path) == first
+    write_first_weights(tmp_path / "match")
+    again = evaluate(run, ["accuracy"], FEW, quiet=True).results[0]
+    assert again.weights != first.weights
+    assert read_result(path) == again
+
+
+def test_a_temperature_is_fitted_on_validation_episodes_and_kept_apart(trained: Path, tmp_path: Path) -> None:
+    run = trained / "match"
+    done = evaluate([run, trained / "ove"], ["accuracy"], FEW, out=tmp_path, temperature=True, quiet=True)
+    plain, scaled = done.results[:2]
+    assert scaled.path == tmp_path / "match" / "accuracy-temperature.json"
+    log_probs, _, labels = predict_slowly(
+        run, temperature_settings(Settings("accuracy", 1, 1, 3, 2, 3, 0)), "validation"
+    )
+    assert len(log_probs) == 11
+    expected = fit_temperature(log_probs.reshape(-1, 3), labels.ravel())
+    assert plain.temperature is None
+    assert scaled.temperature is not None
+    assert scaled.temperature["value"] == pytest.approx(expected.value, rel=1e-4)
+    assert scaled.temperature["episodes"] == 11
+    assert scaled.episodes["accuracy"] == plain.episodes["accuracy"]
+    assert scaled.episodes["brier"] != plain.episodes["brier"]
+    assert {(e["run"], e["against"]) for e in done.comparisons} == {
+        (a, b) for a in ("ove", "ove (temperature)") for b in ("match", "match (temperature)")
+    }
+    assert list(tmp_path.rglob("*.part")) == []
+
+
+def test_images_are_corrupted_in_support_and_query(tmp_path: Path) -> None:
+    run = tmp_path / "maml"
+    start_run(run, TrainingConfig("maml", "glyphs", epochs=1, episodes_per_epoch=1), Space((1, 28, 28), 1543), 1)
+    write_first_weights(run)
+    changes = Changes(episodes=2, queries=2, shots=1, corruptions=["impulse_noise"], severity=3)
+    with pytest.raises(TrainingError, match=r"0 of 1 episodes; `polyshot train` goes on .* --unfinished"):
+        evaluate([run], ["corruption"], changes, quiet=True)
+    result = evaluate([run], ["corruption"], changes, quiet=True, unfinished=True).results[0]
+    assert result.path == run / "results" / "corruption-impulse_noise-3.json"
+    assert result.examples["corruption"] == {"corruption": "impulse_noise", "severity": 3, "seed": 0}
+    test = load_scenario("glyphs").test.corrupted(**result.examples["corruption"])
+    episode = EpisodeSampler(test, **result.examples["sampler"])[1]
+    prediction = load_method(run)[0].adapt(episode.support, 5)(episode.query.x)
+    expected = prediction.log_probs.exp().double().numpy()
+    np.testing.assert_allclose(result.examples["episodes"][1]["probs"], expected, atol=1e-5)
+
+
+def test_bad_input_is_told_before_anything_is_computed(trained: Path, tmp_path: Path) -> None:
+    def fails(runs: list[Path], what: list[str], message: str, changes: Changes = FEW) -> None:
+        with pytest.raises(PolyshotError, match=message):
+            evaluate(runs, what, changes, out=tmp_path / "out", quiet=True)
+        assert not (tmp_path / "out").exists()
+
+    run = trained / "match"
+    fails([tmp_path / "none"], ["all"], "no run folder of polyshot .* `polyshot train` makes one")
+    fails(
+        [run], ["corruption"], "holds embeddings, and only images can be corrupted; leave the protocol corruption out"
+    )
+    fails([run], ["accuracy", "out-of-episode"], "6 classes, and out-of-episode needs 2 x 4", replace(FEW, ways=4))
+    fails([run], ["accuracy"], "classes have fewer examples", replace(FEW, queries=100))
+    fails([run, run], ["accuracy"], "two runs are called match")
+    fails([run], ["speed"], "no protocol 'speed'")
+    with pytest.raises(InputError, match="workers is at least 1"):
+        evaluate([run], workers=0)
+
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"momentum": 0.9}))
+    fails([copy], ["accuracy"], "damaged, or of another version of polyshot: .*unknown momentum")
+    (copy / "config.json").write_text(json.dumps(config | {"method": "dkt", "options": {}}))
+    fails([copy], ["accuracy"], f"{re.escape(str(copy))}: the checkpoint is of another method or backbone")
+    (copy / "best.safetensors").unlink()
+    (copy / "config.json").write_text(json.dumps(config))
+    fails([copy], ["accuracy"], "no validated weights yet; let `polyshot train` go on")
+
+
+def test_the_command_prints_figures_and_differences(trained: Path, tmp_path: Path) -> None:
+    arguments = ["--episodes", "4", "--batches", "2", "--queries", "3", "--out", str(tmp_path)]
+    result = cli(app, ["evaluate", str(trained / "match"), str(trained / "ove"), *arguments])
+    assert result.exit_code == 0, result.output
+    assert "note: match: no corruption, its examples are embeddings" in result.output
+    assert "out-of-episode, 3-way 5-shot" in result.output
+    assert re.search(r"ove - match +│ log likelihood +│ [+-]\d\.\d{4} +│ [+-]\d", result.output)
+    assert f"written: {tmp_path / 'ove'}" in result.output
+    assert (
+        sorted(path.name for path in tmp_path.rglob("*.json"))
+        == ["accuracy.json"] * 2 + ["comparison.json"] + ["out-of-episode.json"] * 2
+    )
+
+
+def test_the_command_says_what_is_wrong_and_fails(trained: Path, tmp_path: Path) -> None:
+    for arguments, message in (
+        ([str(tmp_path)], "no run folder of polyshot"),
+        ([str(trained / "ove"), "--protocol", "accuracy", "--corruption", "fog"], "--corruption belongs to"),
+        ([str(trained / "ove"), "--protocol", "corruption", "--corruption", "fog"], "no corruption 'fog'"),
+    ):
+        result = cli(app, ["evaluate", *arguments])
+        assert result.exit_code == 1
+        assert result.stderr.startswith("error: ")
+        assert message in result.stderr
+    assert cli(app, ["evaluate", str(trained / "ove"), "--episodes", "0"]).exit_code == 2
+
+
+def test_a_run_for_other_examples_is_refused(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "dkt", tmp_path / "dkt")
+    config = json.loads((tmp_path / "dkt" / "config.json").read_text())
+    (tmp_path / "dkt" / "config.json").write_text(json.dumps(config | {"space": {"shape": [5], "n_classes": 12}}))
+    with pytest.raises(DataError, match=r"examples are of shape \[6\], and dkt was trained for \[5\]; use the data"):
+        evaluate([tmp_path / "dkt"], ["accuracy"], FEW, quiet=True)

@@ -1,0 +1,51 @@
+"""Which example to label next? The one the classifier is least sure of, against one drawn by lot: two learning curves.
+
+python examples/active_learning.py
+
+scikit-learn's digits; begins with one label a class, adds ten labels five times, mean of a few repetitions.
+"""
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from polyshot.estimator import OneVsEachClassifier
+
+LABELS_A_ROUND, ROUNDS = 10, 5
+
+
+def learn(X: np.ndarray, y: np.ndarray, by_uncertainty: bool, seed: int) -> list[float]:
+    """Accuracy on held-out digits after each round."""
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(y))
+    test, pool = order[:500], order[500:1000]
+    known = np.array([pool[y[pool] == c][0] for c in np.unique(y)])
+    model = OneVsEachClassifier().fit(X[known], y[known])
+    curve = [model.score(X[test], y[test])]
+    for _ in range(ROUNDS):
+        left = np.setdiff1d(pool, known)
+        if by_uncertainty:
+            top = np.sort(model.predict_proba(X[left]), axis=1)
+            chosen = left[np.argsort(top[:, -1] - top[:, -2])[:LABELS_A_ROUND]]
+        else:
+            chosen = generator.choice(left, LABELS_A_ROUND, replace=False)
+        model.add(X[chosen], y[chosen])
+        known = np.concatenate([known, chosen])
+        curve.append(model.score(X[test], y[test]))
+    return curve
+
+
+def main(repetitions: int = 5) -> dict[str, list[float]]:
+    """Both curves, averaged."""
+    X, y = load_digits(return_X_y=True)
+    curves = {
+        name: np.mean([learn(X, y, by_uncertainty, seed) for seed in range(repetitions)], axis=0).tolist()
+        for name, by_uncertainty in (("least sure", True), ("by lot", False))
+    }
+    print("labels     " + "  ".join(f"{10 + LABELS_A_ROUND * k:5d}" for k in range(ROUNDS + 1)))
+    for name, curve in curves.items():
+        print(f"{name:<10} " + "  ".join(f"{value:.3f}" for value in curve))
+    return curves
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""OneVsEachClassifier: Bayesian few-shot classification with scikit-learn's conventions."""
+
+import warnings
+from collections.abc import Iterator
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from polyshot.errors import InputError
+from polyshot.estimator.covariance import Covariance, KernelLike
+from polyshot.estimator.hyperparameters import choose_log_scale
+from polyshot.estimator.inference import INFERENCES, check_memory, fit_posterior, fit_with_none
+from polyshot.gp.posterior import one_hot
+
+Array = NDArray[np.float64]
+_CHUNK_NUMBERS = 2**22
+
+
+class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Gaussian-process classifier for embeddings with 1 to 50 labels a class; nothing needs tuning.
+
+    Class logits have GP priors under the one-vs-each likelihood (Snell & Zemel, ICLR 2021); probabilities are the
+    softmax of the posterior mean logits, and the kernel's scale is chosen by leave-one-out likelihood.
+
+    kernel: "cosine", "linear", "rbf", "normalized-rbf", "dkt-cosine", a polyshot kernel, or a function of two arrays
+    [n, d], [m, d] that returns [n, m]. log_scale: logarithm of the prior variance of a logit, "auto" to choose it.
+    inference: "propagation" (deterministic, O(N^3); what "auto" takes), "variational" (deterministic, mean field),
+    "gibbs" (exact, `n_chains` chains of `n_steps` steps). random_state: for "gibbs" alone.
+
+    After fit: classes_, log_scale_, log_marginal_likelihood_ (a lower bound if variational), r_hat_ (largest split
+    R-hat, None without chains), n_features_in_, feature_names_in_.
+    """
+
+    def __init__(
+        self,
+        kernel: KernelLike = "cosine",
+        *,
+        log_scale: Any = "auto",
+        inference: Any = "auto",
+        n_chains: Any = 20,
+        n_steps: Any = 50,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.log_scale = log_scale
+        self.inference = inference
+        self.n_chains = n_chains
+        self.n_steps = n_steps
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> "OneVsEachClassifier":
+        """Condition on labelled examples X [n, d], y [n]."""
+        self._check_parameters()
+        X, y = validate_data(self, _array(X), _array(y), dtype=np.float64, ensure_min_samples=2)
+        _check_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(f"{type(self).__name__} needs 2 classes or more; y has 1 class, {self.classes_[0]!r}")
+        self._check_memory(len(X))
+        self.X_fit_, self.labels_ = X.copy(), labels.astype(np.int64)
+        self.covariance_ = Covariance.of(self.kernel, torch.from_numpy(self.X_fit_))
+        K = self._support_covariance()
+        self.log_scale_ = self._chosen_log_scale(K) if self.log_scale == "auto" else float(self.log_scale)
+        self._condition(K)
+        return self
+
+    def add(self, X: Any, y: Any) -> "OneVsEachClassifier":
+        """Take in further labelled examples, also of new classes: from where fit ended, with its scale and centre."""
+        check_is_fitted(self)
+        X, y = validate_data(self, _array(X), _array(y), dtype=np.float64, reset=False)
+        _check_targets(y)
+        before, n = self.classes_, len(self.X_fit_)
+        names = np.concatenate([before[self.labels_], y])
+        self._check_memory(len(names))
+        self.classes_, labels = np.unique(names, return_inverse=True)
+        self.X_fit_, self.labels_ = np.concatenate([self.X_fit_, X]), labels.astype(np.int64)
+        start = None
+        if self.posterior_.tied:
+            start = self._extended_sites(torch.from_numpy(np.searchsorted(self.classes_, before)), n)
+        self._condition(self._support_covariance(), start)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Posterior mean logits [n, C]; for two classes [n], the second's less the first's."""
+        logits = self._mean_logits(X)
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the class probabilities [n, C]."""
+        return torch.log_softmax(torch.from_numpy(self._mean_logits(X)), -1).numpy()
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities [n, C], in the order of classes_."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of every row."""
+        best = self._mean_logits(X).argmax(1)
+        names: NDArray[Any] = self.classes_[best]
+        return names
+
+    def latent_mean_and_covariance(self, X: Any) -> tuple[Array, Array]:
+        """Mean [n, C] and covariance [n, C, C] of the logits under the posterior."""
+        check_is_fitted(self)
+        parts = [self.posterior_.query(K_star, k) for K_star, k in self._query_covariances(X, len(self.classes_) ** 2)]
+        mean, covariance = (torch.cat(list(x)).numpy() for x in zip(*parts, strict=True))
+        return mean, covariance
+
+    def outlier_score(self, X: Any) -> Array:
+        """Larger = more likely none of the classes: log-odds of one more class, of which there is no example."""
+        check_is_fitted(self)
+        logits = torch.from_numpy(self._logits(X, self.weights_with_none_))
+        return (logits[:, -1] - torch.logsumexp(logits[:, :-1], -1)).numpy()
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted classifier as one safetensors file with a JSON header: whole, or not at all."""
+        from polyshot.estimator.storage import save
+
+        save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "OneVsEachClassifier":
+        """Read what `save` wrote; nothing is unpickled."""
+        from polyshot.estimator.storage import load
+
+        return load(Path(path))
+
+    def _check_parameters(self) -> None:
+        if self.inference not in INFERENCES:
+            raise InputError(f"unknown inference {self.inference!r}; there are {', '.join(INFERENCES)}")
+        number = isinstance(self.log_scale, Real) and np.isfinite(float(self.log_scale))
+        if self.log_scale != "auto" and not number:
+            raise InputError(f'log_scale is a finite number or "auto", not {self.log_scale!r}')
+
+    def _check_memory(self, n: int) -> None:
+        check_memory(self.inference, n, len(self.classes_), self.n_features_in_, self.n_chains, self.n_steps)
+
+    def _support_covariance(self) -> Tensor:
+        X = torch.from_numpy(self.X_fit_)
+        K = self.covariance_(X, X)
+        return (K + K.mT) / 2
+
+    def _chosen_log_scale(self, K: Tensor) -> float:
+        y = torch.from_numpy(self.labels_)
+        shots = y.bincount()
+        return choose_log_scale(K, y, len(shots), torch.nonzero(shots[y] > 1).flatten())
+
+    def _condition(self, K: Tensor, start: tuple[Tensor, Tensor] | None = None) -> None:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.posterior_, self.log_marginal_likelihood_, self.r_hat_ = fit_posterior(
+            self.inference,
+            np.exp(self.log_scale_) * K,
+            torch.from_numpy(self.labels_),
+            len(self.classes_),
+            n_chains=self.n_chains,
+            n_steps=self.n_steps,
+            generator=np.random.default_rng(seed),
+            start=start,
+        )
+        self.weights_ = self.posterior_.weights()
+        self.weights_with_none_ = fit_with_none(self.posterior_.K, self.posterior_.y, len(self.classes_))
+
+    def _extended_sites(self, places: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """The sites of the first n examples at their classes' new places; elsewhere the example's, or all's, mean."""
+        n_way, old = len(self.classes_), self.posterior_.sites
+        w, kappa = old.omega[0].amax(-1), old.kappa[0]
+        typical = kappa.sum(-1) / (kappa.shape[-1] - 1)
+        full = typical[:, None].expand(n, n_way).clone()
+        full[:, places] = kappa
+        fresh = len(self.labels_) - n
+        w = torch.cat([w, w.mean().expand(fresh)])
+        full = torch.cat([full, typical.mean().expand(fresh, n_way)])
+        return w, torch.where(one_hot(torch.from_numpy(self.labels_), n_way), 0.0, full)
+
+    def _query_covariances(self, X: Any, numbers_a_row: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """K_star and k_star_star of the rows of X, in chunks that bound the memory."""
+        X = validate_data(self, _array(X), dtype=np.float64, reset=False)
+        support, scale = torch.from_numpy(self.X_fit_), np.exp(self.log_scale_)
+        size = max(1, _CHUNK_NUMBERS // (len(support) + X.shape[1] + numbers_a_row))
+        for part in torch.split(torch.tensor(X), size):
+            yield scale * self.covariance_(part, support), scale * self.covariance_.diagonal(part)
+
+    def _mean_logits(self, X: Any) -> Array:
+        check_is_fitted(self)
+        return self._logits(X, self.weights_)
+
+    def _logits(self, X: Any, weights: Tensor) -> Array:
+        return torch.cat([K_star @ weights for K_star, _ in self._query_covariances(X)]).numpy()
+
+
+def _check_targets(y: NDArray[Any]) -> None:
+    """Labels, not measurements; that many classes have one example is no reason to warn here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        check_classification_targets(y)
+
+
+def _array(x: Any) -> Any:
+    """A tensor as the array that scikit-learn's checks understand; everything else as it is."""
+    return x.detach().cpu().numpy() if isinstance(x, Tensor) else x

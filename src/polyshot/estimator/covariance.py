@@ -1,0 +1,111 @@
+"""From feature vectors to a covariance of unit size, by a kernel's name or by your own function.
+
+Names measure from a centre and in a unit that the support set gives. For the directions of embeddings ("cosine",
+"normalized-rbf"):
+
+- roots, if no feature is negative: activations after a ReLU, counts and pixels are then compared as by
+  Hellinger's distance, where a few large entries do not drown the rest;
+- unit length (a zero vector has no direction: it stays zero, akin to nothing, and is answered from the prior);
+- less a share N / (N + 10) of the mean of the support set, which is what all classes have in common as far as N
+  examples can tell; and unit length again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from polyshot.errors import InputError
+from polyshot.gp import Kernel, make_kernel
+
+KernelLike = Any  # a name, a Kernel, or a function of two arrays: `of` says what is wrong with anything else
+DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")
+_EXAMPLES_TO_TRUST_A_MEAN = 10.0
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """k(x, z) / size, with the mean of k(x, x) over the support set as its size, after roots, centre and unit."""
+
+    kernel: KernelLike
+    roots: bool
+    centre: Float[Tensor, "d"]
+    unit: float
+    size: float
+
+    @staticmethod
+    def of(kernel: KernelLike, X: Float[Tensor, "n d"]) -> "Covariance":
+        """Centre, unit and size as the support set has them; your own kernel takes the features as they are."""
+        nothing = torch.zeros(X.shape[1], dtype=X.dtype)
+        roots, centre, unit = False, nothing, 1.0
+        if isinstance(kernel, str):
+            make_kernel(kernel)
+            if kernel in DIRECTIONAL:
+                if not bool(X.any()):
+                    raise InputError(f'every row of X is a zero vector, which has no direction for kernel="{kernel}"')
+                roots = bool((X >= 0).all())
+                share = len(X) / (len(X) + _EXAMPLES_TO_TRUST_A_MEAN)
+                centre = share * _direction(X.sqrt() if roots else X).mean(0)
+            elif kernel == "rbf":
+                unit = _typical_distance(X) / np.sqrt(X.shape[1])
+            else:
+                centre = X.mean(0)
+        elif not callable(kernel):
+            raise InputError(f"a kernel is a name, a polyshot kernel or a function of two arrays, not {kernel!r}")
+        raw = Covariance(kernel, roots, centre, unit, 1.0)
+        size = float(raw.diagonal(X).mean())
+        if not np.isfinite(size) or size < 0:
+            raise InputError(f"the kernel's diagonal has the mean {size}; it must be finite and not negative")
+        return Covariance(kernel, roots, centre, unit, size if size > 0 else 1.0)
+
+    def __call__(self, x: Float[Tensor, "q d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "q n"]:
+        """Covariance of every row of x with every row of z."""
+        return self._evaluated(self._inputs(x), self._inputs(z)) / self.size
+
+    def diagonal(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
+        """Variance of every row of x."""
+        x = self._inputs(x)
+        kernel = self._kernel()
+        if isinstance(kernel, Kernel):
+            with torch.no_grad():
+                return kernel.diagonal(x).double() / self.size
+        return torch.cat([self._evaluated(row[None], row[None]) for row in x]).reshape(-1) / self.size
+
+    def _kernel(self) -> Callable[[Any, Any], Any]:
+        return make_kernel(self.kernel).double() if isinstance(self.kernel, str) else self.kernel
+
+    def _evaluated(self, x: Tensor, z: Tensor) -> Tensor:
+        kernel = self._kernel()
+        if isinstance(kernel, Kernel):
+            with torch.no_grad():
+                K: Tensor = kernel(x, z).double()
+                return K
+        K = torch.as_tensor(np.asarray(kernel(x.numpy(), z.numpy()), dtype=np.float64))
+        if K.shape != (len(x), len(z)):
+            raise InputError(f"the kernel returned the shape {tuple(K.shape)} for {len(x)} and {len(z)} rows")
+        return K
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        if not isinstance(self.kernel, str):
+            return x
+        if self.kernel in DIRECTIONAL:
+            x = _direction(x.sign() * x.abs().sqrt() if self.roots else x)
+            return x - self.centre * (x != 0).any(-1, keepdim=True)
+        return (x - self.centre) / self.unit
+
+
+def _direction(x: Tensor) -> Tensor:
+    """Rows of length one; a zero row has no direction and stays zero."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / torch.where(norm > 0, norm, torch.inf)
+
+
+def _typical_distance(X: Tensor) -> float:
+    """Median distance of different rows, of the first thousand if there are more; one if there is none."""
+    distances = torch.pdist(X[:1000])
+    positive = distances[distances > 0]
+    return float(positive.median()) if len(positive) else 1.0

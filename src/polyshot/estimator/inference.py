@@ -1,0 +1,104 @@
+"""The posterior by any of the ways of polyshot.gp, behind one face: weights of the mean logits, and query logits."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from polyshot.errors import InputError
+from polyshot.gp import OneVsEachGP, Sites, elbo, fit_variational, gibbs, split_r_hat
+from polyshot.gp.model import chain_chunks
+from polyshot.gp.tied import TiedConditional, fit_tied_propagation
+
+INFERENCES = ("auto", "propagation", "variational", "gibbs")
+_MOST_DRAWS = 200
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """p(f | X, Y) as sites [M, N, C]; `tied` says that a site's precision is the same for all classes (and M = 1)."""
+
+    K: Float[Tensor, "n n"]
+    y: Int[Tensor, "n"]
+    sites: Sites
+    tied: bool
+
+    def weights(self) -> Float[Tensor, "n c"]:
+        """a with mean logits K_* a, averaged over the chains."""
+        if self.tied:
+            return self._tied().a
+        return torch.cat([OneVsEachGP().condition(self.K, self.y, part).a for part in chain_chunks(self.sites)]).mean(0)
+
+    def query(
+        self, K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]
+    ) -> tuple[Float[Tensor, "q c"], Float[Tensor, "q c c"]]:
+        """Mean and covariance of the query logits, over the chains too."""
+        if self.tied:
+            logits = self._tied().query(K_star, k_star_star)
+            return logits.mean[0], logits.covariance[0]
+        parts = [
+            OneVsEachGP().condition(self.K, self.y, part).query(K_star, k_star_star)
+            for part in chain_chunks(self.sites, len(K_star))
+        ]
+        means, covariances = (torch.cat(list(x)) for x in zip(*parts, strict=True))
+        mean = means.mean(0)
+        spread = means - mean
+        return mean, covariances.mean(0) + torch.einsum("mqc,mqd->qcd", spread, spread) / len(means)
+
+    def _tied(self) -> TiedConditional:
+        return TiedConditional.of(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
+
+
+@torch.no_grad()
+def fit_posterior(
+    inference: str,
+    K: Float[Tensor, "n n"],
+    y: Int[Tensor, "n"],
+    n_way: int,
+    *,
+    n_chains: int,
+    n_steps: int,
+    generator: np.random.Generator,
+    start: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Posterior, float, float | None]:
+    """The posterior, the logarithm of the marginal likelihood, and R-hat if chains were run."""
+    if inference == "variational":
+        q = fit_variational(OneVsEachGP(), K, y, n_way, tolerance=1e-4)
+        return Posterior(K, y, q.sites, tied=False), float(elbo(OneVsEachGP(), K, y, q)), None
+    fit, _ = fit_tied_propagation(K, y, n_way, start=start)
+    evidence = float(fit.log_evidence)
+    if inference != "gibbs":
+        return Posterior(K, y, fit.sites, tied=True), evidence, None
+    chain = gibbs(
+        OneVsEachGP(), K, y, n_way, n_chains=n_chains, n_steps=n_steps, burn_in=0, start="propagation", seed=generator
+    )
+    assert chain.f is not None
+    # differences of logits: the level that all classes share is not what the labels speak of
+    r_hat = float(split_r_hat(chain.f - chain.f.mean(-1, keepdim=True)).max()) if n_steps >= 4 else float("nan")
+    every = -(-n_chains * n_steps // _MOST_DRAWS)
+    draws = Sites(*(part[::every] for part in chain.draws))
+    return Posterior(K, y, draws, tied=False), evidence, r_hat
+
+
+def fit_with_none(K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int) -> Float[Tensor, "n c"]:
+    """Weights of the mean logits of the classes and, last, of one more, which every example has been told from."""
+    return fit_tied_propagation(K, y, n_way + 1, tolerance=1e-2, max_sweeps=30)[1].a
+
+
+def check_memory(inference: str, n: int, n_way: int, n_features: int, n_chains: int, n_steps: int) -> None:
+    """Refuse before the first large allocation what would not fit."""
+    numbers = 14.0 * n * n + 3.0 * n * n_features
+    if inference in ("variational", "gibbs"):
+        numbers += 4.0 * n_way * n * n
+    if inference == "gibbs":
+        numbers += 4.0 * n_chains * n_steps * n * n_way
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 8 * numbers > 0.8 * there:
+        advice = "" if inference in ("auto", "propagation") else ' or inference="propagation"'
+        raise InputError(
+            f"{n:,} examples of {n_way:,} classes need about {8 * numbers / 2**30:,.0f} GB with "
+            f"inference={inference!r}, this machine has {there / 2**30:,.0f} GB; fit fewer examples a class{advice}"
+        )

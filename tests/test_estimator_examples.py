@@ -1,0 +1,33 @@
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "examples"
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_text_intents_finds_what_is_out_of_scope(monkeypatch, capsys):
+    monkeypatch.delenv("POLYSHOT_DATA", raising=False)
+    result = example("text_intents").main()
+    assert result["accuracy"] == 1
+    assert result["AUROC"] > 0.9
+    assert "->" in capsys.readouterr().out
+
+
+def test_image_features_have_a_better_log_loss_than_logistic_regression(monkeypatch):
+    monkeypatch.delenv("POLYSHOT_DATA", raising=False)
+    result = example("image_features").main()
+    assert result["OneVsEachClassifier"] < result["LogisticRegression"]
+
+
+def test_asking_for_the_least_sure_learns_faster_than_by_lot():
+    curves = example("active_learning").main(repetitions=3)
+    assert curves["least sure"][0] == pytest.approx(curves["by lot"][0])
+    assert curves["least sure"][-1] > curves["by lot"][-1]

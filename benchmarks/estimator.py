@@ -1,9 +1,10 @@
 """OneVsEachClassifier against what people use today, on identical episodes: `make bench-estimator`.
 
-python -m benchmarks.estimator [--episodes 200] [--match REGEX] [--seconds 60] [--out estimator.json]
+python -m benchmarks.estimator [--episodes 200] [--match REGEX] [--methods REGEX] [--seconds 60] [--out estimator.json]
 
-One entry a cell and method in the JSON, written after each, so that a run can be stopped and taken up again. A method
-that needs longer than --seconds for an episode of a cell gets fewer episodes there; the JSON says how many.
+The JSON has one entry a cell and method with the numbers of every episode, is written after each, and is added to by
+the next run, so that a run can be stopped at any time and taken up again. A method stops in a cell after --seconds and
+then has fewer episodes there; the table compares it with ours on those it has.
 """
 
 import argparse
@@ -15,16 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.estimator_rivals import RIVALS, Impossible, Predictor
-from benchmarks.estimator_table import write_table
-from benchmarks.estimator_tasks import Cell, Episode, cells, episodes, load_all
-from benchmarks.predictive_rules import calibration_error
+from benchmarks.estimator_table import OURS, write_table
+from benchmarks.estimator_tasks import Cell, Data, Episode, cells, episodes, load_all
 from polyshot.estimator import OneVsEachClassifier
 
-OURS = "OneVsEachClassifier"
+N_BINS = 15
 
 
 def one_vs_each(X: np.ndarray, y: np.ndarray) -> Predictor:
@@ -40,48 +39,55 @@ def auroc(inside: np.ndarray, outside: np.ndarray) -> float:
     return float(roc_auc_score(truth, np.nan_to_num(np.r_[inside, outside])))
 
 
-def measure(cell: Cell, tasks: list[Episode], method: str, seconds: float) -> dict[str, Any]:
-    """All numbers of one method in one cell; `tasks` are used up to the time that `seconds` an episode allow."""
-    probs, truth, fit_times, predict_times = [], [], [], []
-    scores: dict[str, dict[str, list[float]]] = {"unseen": {}, "out_of_scope": {}}
-    began = time.perf_counter()
-    for done, task in enumerate(tasks):
-        if done >= 5 and time.perf_counter() - began > seconds * len(tasks):
-            break
-        try:
-            start = time.perf_counter()
-            predict = METHODS[method](task.X, task.y)
-            middle = time.perf_counter()
-            p, inside = predict(task.queries)
-            end = time.perf_counter()
-        except (Impossible, ValueError) as reason:
-            return {"impossible": str(reason) or "cross-validation needs two examples a class"}
-        probs.append(p)
-        truth.append(task.labels)
-        fit_times.append(middle - start)
-        predict_times.append(end - middle)
-        for kind, queries in (("unseen", task.unseen), ("out_of_scope", task.out_of_scope)):
-            if len(queries):
-                for name, outside in predict(queries)[1].items():
-                    scores[kind].setdefault(name, []).append(auroc(inside[name], outside))
-    p, t = np.concatenate(probs), np.concatenate(truth)
-    row: dict[str, Any] = {
-        "episodes": len(probs),
-        "log_loss": float(-np.log(p[np.arange(len(t)), t].clip(1e-12)).mean()),
-        "accuracy": float((p.argmax(1) == t).mean()),
-        "Brier": float(((p - np.eye(cell.n_way)[t]) ** 2).sum(1).mean()),
-        "ECE": calibration_error(p, t),
-        "fit_seconds": float(np.median(fit_times)),
-        "predict_seconds": float(np.median(predict_times)),
+def measure(task: Episode, method: str) -> tuple[dict[str, float], np.ndarray]:
+    """The numbers of one method on one episode, and hits less confidence, summed in each bin of confidence."""
+    start = time.perf_counter()
+    predict = METHODS[method](task.X, task.y)
+    middle = time.perf_counter()
+    p, inside = predict(task.queries)
+    end = time.perf_counter()
+    own, confidence, hit = p[np.arange(len(p)), task.labels], p.max(1), p.argmax(1) == task.labels
+    row = {
+        "log_loss": float(-np.log(own.clip(1e-12)).mean()),
+        "accuracy": float(hit.mean()),
+        "Brier": float(((p - np.eye(p.shape[1])[task.labels]) ** 2).sum(1).mean()),
+        "fit_seconds": middle - start,
+        "predict_seconds": end - middle,
     }
-    for kind, by_name in scores.items():
-        row |= {f"AUROC_{kind}": {name: float(np.mean(values)) for name, values in by_name.items()}}
-    return row
+    for kind, queries in (("unseen", task.unseen), ("out_of_scope", task.out_of_scope)):
+        if len(queries):
+            outside = predict(queries)[1]
+            row |= {f"{kind}: {name}": auroc(inside[name], outside[name]) for name in outside}
+    bins = np.minimum((confidence * N_BINS).astype(int), N_BINS - 1)
+    return row, np.bincount(bins, hit - confidence, N_BINS) / len(p)
+
+
+def extend(entry: dict[str, Any], cell: Cell, data: Data, method: str, n_episodes: int, seconds: float) -> None:
+    """Add episodes to the entry until there are `n_episodes` or `seconds` have passed (but one at least)."""
+    first, began = len(entry.get("log_loss", [])), time.perf_counter()
+    for task in episodes(cell, data, n_episodes, first):
+        try:
+            row, gaps = measure(task, method)
+        except Impossible as reason:
+            entry["impossible"] = str(reason)
+            return
+        for name, value in row.items():
+            entry.setdefault(name, []).append(round(value, 5))
+        entry["bin_gaps"] = [round(a + b, 5) for a, b in zip(entry.get("bin_gaps", [0] * N_BINS), gaps, strict=True)]
+        if time.perf_counter() - began > seconds:
+            return
 
 
 def save(path: Path, results: dict[str, Any]) -> None:
+    """A line an entry, so that a new run changes few lines; whole, or not at all."""
+    lines = [
+        f' "{cell}": {{\n'
+        + ",\n".join(f'  "{method}": {json.dumps(entry)}' for method, entry in methods.items())
+        + "\n }"
+        for cell, methods in results.items()
+    ]
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(results, indent=1) + "\n")
+    part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     os.replace(part, path)
 
 
@@ -90,27 +96,26 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--match", default="", help="only the cells whose name this regular expression finds")
     parser.add_argument("--methods", default="", help="only the methods whose name this regular expression finds")
-    parser.add_argument("--seconds", type=float, default=60.0, help="longest time an episode before there are fewer")
+    parser.add_argument("--seconds", type=float, default=60.0, help="longest time for a method in a cell")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/estimator.json"))
     arguments = parser.parse_args()
     data = load_all()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     results = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
-    results.setdefault("threads", torch.get_num_threads())
     for cell in cells(data):
         if not re.search(arguments.match, cell.name):
             continue
-        done = results.setdefault("cells", {}).setdefault(cell.name, {})
-        wanted = [
-            method
-            for method in METHODS
-            if re.search(arguments.methods, method) and done.get(method, {}).get("wanted", 0) < arguments.episodes
-        ]
-        tasks = list(episodes(cell, data[cell.data], arguments.episodes)) if wanted else []
-        for method in wanted:
-            done[method] = measure(cell, tasks, method, arguments.seconds) | {"wanted": arguments.episodes}
-            save(arguments.out, results)
-            print(cell.name, method, {k: v for k, v in done[method].items() if "AUROC" not in k}, flush=True)
+        done = results.setdefault(cell.name, {})
+        for method in METHODS:
+            entry = done.get(method, {})
+            if not re.search(arguments.methods, method) or "impossible" in entry:
+                continue
+            if len(entry.get("log_loss", [])) < arguments.episodes:
+                extend(entry, cell, data[cell.data], method, arguments.episodes, arguments.seconds)
+                done[method] = entry
+                save(arguments.out, results)
+                mean = f"{np.mean(entry['log_loss']):.4f}" if "log_loss" in entry else entry["impossible"]
+                print(cell.name, method, len(entry.get("log_loss", [])), mean, flush=True)
     write_table(results, arguments.out.with_suffix(".md"))
 
 

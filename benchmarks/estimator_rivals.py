@@ -53,7 +53,7 @@ def logistic_100(X: Array, y: NDArray[np.int64]) -> Predictor:
 def logistic_cv(X: Array, y: NDArray[np.int64]) -> Predictor:
     folds = min(5, smallest_class(y))
     if folds < 2:
-        raise Impossible
+        raise Impossible("cross-validation needs two examples a class")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         estimator = LogisticRegressionCV(
@@ -73,6 +73,8 @@ def support_vectors(X: Array, y: NDArray[np.int64]) -> Predictor:
 
 
 def discriminant(X: Array, y: NDArray[np.int64]) -> Predictor:
+    if smallest_class(y) < 2:
+        raise Impossible("a covariance within classes needs two examples a class")
     return scikit(LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"), X, y)
 
 

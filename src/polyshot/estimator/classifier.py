@@ -68,9 +68,13 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_memory(len(X))
         self.X_fit_, self.labels_ = X.copy(), labels.astype(np.int64)
         self.covariance_ = Covariance.of(self.kernel, torch.from_numpy(self.X_fit_))
-        K = self._support_covariance()
-        self.log_scale_ = self._chosen_log_scale(K) if self.log_scale == "auto" else float(self.log_scale)
-        self._condition(K)
+        K, start = self._support_covariance(), None
+        if self.log_scale == "auto":
+            self.log_scale_, near = choose_log_scale(K, torch.from_numpy(self.labels_), len(self.classes_))
+            start = None if near is None else (near.w, near.kappa)
+        else:
+            self.log_scale_ = float(self.log_scale)
+        self._condition(K, start)
         return self
 
     def add(self, X: Any, y: Any) -> "OneVsEachClassifier":
@@ -149,11 +153,6 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         K = self.covariance_(X, X)
         return (K + K.mT) / 2
 
-    def _chosen_log_scale(self, K: Tensor) -> float:
-        y = torch.from_numpy(self.labels_)
-        shots = y.bincount()
-        return choose_log_scale(K, y, len(shots), torch.nonzero(shots[y] > 1).flatten())
-
     def _condition(self, K: Tensor, start: tuple[Tensor, Tensor] | None = None) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.posterior_, self.log_marginal_likelihood_, self.r_hat_ = fit_posterior(
@@ -167,7 +166,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             start=start,
         )
         self.weights_ = self.posterior_.weights()
-        self.weights_with_none_ = fit_with_none(self.posterior_.K, self.posterior_.y, len(self.classes_))
+        self.weights_with_none_ = fit_with_none(self.posterior_, len(self.classes_))
 
     def _extended_sites(self, places: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """The sites of the first n examples at their classes' new places; elsewhere the example's, or all's, mean."""

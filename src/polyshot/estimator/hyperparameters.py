@@ -1,59 +1,87 @@
-"""The kernel's scale, chosen by leave-one-out log-likelihood under the very rule that predicts.
+"""The kernel's scale, chosen by leave-one-out log-likelihood under the very rule that predicts, and a learned prior.
 
-With one example a class nothing is left to learn from, and with a few the likelihood of a separable support set grows
-without end: so a Gaussian prior on the logarithm of the scale, from tasks of the design halves of the benchmark's
-embeddings (docs/estimator.md), which the data overrule as they grow.
+With one example a class nothing is left to learn from; with two, leaving one out leaves its class with half of what
+the others have; and with a few, a support set without an error asks for any scale. So the logarithm of the scale has a
+normal prior, whose mean falls with the number of classes and of examples a class, and an example that is one of n in
+its class speaks with the weight (1 - 1/n)^p. `python -m benchmarks.estimator_prior` learns these numbers over many
+tasks (docs/estimator.md).
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyshot.gp.tied import fit_tied_propagation
+from polyshot.gp.tied import TiedPropagation, fit_tied_propagation
 
-PRIOR_MEAN, PRIOR_DEVIATION = 4.75, 0.5
-_STEP = 0.75
-_SMALLEST, _LARGEST = -4.0, 9.0
+
+class ScalePrior(NamedTuple):
+    """Normal, with the mean `level - by_shot log(N / C) - by_way log C`; and the power p of the examples' weights."""
+
+    level: float
+    by_shot: float
+    by_way: float
+    deviation: float
+    power: float
+
+    def mean(self, n: int, n_way: int) -> float:
+        """The most probable log-scale for N examples of C classes."""
+        return float(self.level - self.by_shot * np.log(n / n_way) - self.by_way * np.log(n_way))
+
+
+LEARNED = ScalePrior(level=5.9, by_shot=0.6, by_way=0.45, deviation=0.5, power=1.0)
+_STEP = 0.6
+_REACH = 12
 _MOST_ROWS = 300
-_ROWS_AT_ONCE = 2**24
+_NUMBERS_AT_ONCE = 2**24
 
 
-def choose_log_scale(K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, rows: Int[Tensor, "r"]) -> float:
-    """Climb from the prior's mean, on a grid, to the best sum of log-likelihoods and log prior; then by a parabola.
-
-    `rows` are the examples that may be left out.
-    """
-    if len(rows) == 0:
-        return PRIOR_MEAN
+def choose_log_scale(
+    K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, prior: ScalePrior = LEARNED
+) -> tuple[float, TiedPropagation | None]:
+    """Climb from the prior's mean to the best weighted log-likelihood plus log prior, and sites near that scale's."""
+    centre = prior.mean(len(y), n_way)
+    if int(y.bincount().max()) == 1:
+        return centre, None
+    fits: dict[int, TiedPropagation] = {}
     known: dict[int, float] = {}
 
     def objective(k: int) -> float:
         if k not in known:
-            log_scale = PRIOR_MEAN + _STEP * k
-            likelihood = leave_one_out_likelihood(np.exp(log_scale) * K, y, n_way, rows)
-            known[k] = likelihood - ((log_scale - PRIOR_MEAN) / PRIOR_DEVIATION) ** 2 / 2
+            near = min(fits, key=lambda other: abs(other - k), default=None)
+            start = None if near is None else (fits[near].w, fits[near].kappa)
+            likelihood, fits[k] = leave_one_out_likelihood(
+                np.exp(centre + _STEP * k) * K, y, n_way, power=prior.power, start=start
+            )
+            known[k] = likelihood - (_STEP * k / prior.deviation) ** 2 / 2
         return known[k]
 
     best = 0
-    while _SMALLEST < PRIOR_MEAN + _STEP * best < _LARGEST:
-        better = max((best - 1, best, best + 1), key=objective)
-        if better == best:
-            low, middle, high = (objective(best + d) for d in (-1, 0, 1))
-            curvature = low - 2 * middle + high
-            shift = (low - high) / (2 * curvature) if curvature < 0 else 0.0
-            return float(PRIOR_MEAN + _STEP * (best + shift))
+    while abs(best) < _REACH and (better := max((best, best - 1, best + 1), key=objective)) != best:
         best = better
-    return PRIOR_MEAN + _STEP * best
+    low, middle, high = (objective(best + d) for d in (-1, 0, 1))
+    curvature = low - 2 * middle + high
+    shift = float(np.clip((low - high) / (2 * curvature), -0.5, 0.5)) if curvature < 0 else 0.0
+    return float(centre + _STEP * (best + shift)), fits[best]
 
 
-def leave_one_out_likelihood(K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, rows: Int[Tensor, "r"]) -> float:
-    """Sum over `rows` of log p(y_i | all others), by removing an example's own sites; from a part if they are many."""
-    fit, posterior = fit_tied_propagation(K, y, n_way, tolerance=1e-2, max_sweeps=30)
+def leave_one_out_likelihood(
+    K: Float[Tensor, "n n"],
+    y: Int[Tensor, "n"],
+    n_way: int,
+    *,
+    power: float = 0.0,
+    start: tuple[Float[Tensor, "n"], Float[Tensor, "n c"]] | None = None,
+) -> tuple[float, TiedPropagation]:
+    """Weighted sum of log p(y_i | all others), by removing an example's own sites; from a part if they are many."""
+    fit, posterior = fit_tied_propagation(K, y, n_way, tolerance=3e-2, max_sweeps=25, start=start)
+    shots = y.bincount()[y]
+    rows = torch.nonzero(shots > 1).flatten()
     some = rows[torch.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).round().long()]
-    at_once = max(1, _ROWS_AT_ONCE // n_way**2)
     total = 0.0
-    for part in torch.split(some, at_once):
-        log_probs = torch.log_softmax(posterior.leave_one_out(fit, part), -1)
-        total += float(log_probs.gather(-1, y[part][:, None]).sum())
-    return total * len(rows) / len(some)
+    for part in torch.split(some, max(1, _NUMBERS_AT_ONCE // n_way**2)):
+        log_probs = torch.log_softmax(posterior.leave_one_out(fit, part), -1).gather(-1, y[part][:, None])
+        total += float(log_probs.squeeze(-1) @ (1 - 1 / shots[part].double()) ** power)
+    return total * len(rows) / len(some), fit

@@ -83,9 +83,11 @@ def fit_posterior(
     return Posterior(K, y, draws, tied=False), evidence, r_hat
 
 
-def fit_with_none(K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int) -> Float[Tensor, "n c"]:
+def fit_with_none(posterior: Posterior, n_way: int) -> Float[Tensor, "n c"]:
     """Weights of the mean logits of the classes and, last, of one more, which every example has been told from."""
-    return fit_tied_propagation(K, y, n_way + 1, tolerance=1e-2, max_sweeps=30)[1].a
+    w, kappa = posterior.sites.omega[0].amax(-1), posterior.sites.kappa[0]
+    start = w, torch.cat([kappa, kappa.sum(-1, keepdim=True) / (n_way - 1)], 1)
+    return fit_tied_propagation(posterior.K, posterior.y, n_way + 1, tolerance=1e-2, max_sweeps=30, start=start)[1].a
 
 
 def check_memory(inference: str, n: int, n_way: int, n_features: int, n_chains: int, n_steps: int) -> None:

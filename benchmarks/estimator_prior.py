@@ -1,0 +1,95 @@
+"""Learns the numbers of `polyshot.estimator.hyperparameters.LEARNED`: python -m benchmarks.estimator_prior
+
+Tasks are the episodes 1000, 1001, ... of the design half of the two embedding sets, which the benchmark (episodes 0 to
+199) does not use, in all its cells; fewer where they are large. In each, log-loss of the queries and leave-one-out
+likelihood of the support are taken over a grid of scales; the prior is the one whose choices have the smallest mean
+over the cells of the logarithm of the log-loss, beside that of the best fixed scale of the cell. No randomness but the
+episodes' own seeds.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.interpolate import CubicSpline
+from scipy.optimize import minimize
+
+from benchmarks.estimator_tasks import EMBEDDINGS, Cell, Data, cells, episodes, load_all
+from polyshot.estimator.covariance import Covariance
+from polyshot.estimator.hyperparameters import ScalePrior, leave_one_out_likelihood
+from polyshot.gp.tied import fit_tied_propagation
+
+GRID = np.arange(0.5, 7.1, 0.5)
+FINE = np.linspace(GRID[0], GRID[-1], 261)
+FIRST = 1000
+
+
+def curves(cell: Cell, data: Data, n_episodes: int) -> np.ndarray:
+    """[episodes, 2, FINE]: log-loss of the queries and leave-one-out likelihood of the support, by scale."""
+    result = []
+    for task in episodes(cell, data, FIRST + n_episodes, FIRST):
+        X, queries, y = (torch.from_numpy(x) for x in (task.X, task.queries, task.y))
+        covariance = Covariance.of("cosine", X)
+        K, K_star, rows, start = covariance(X, X), covariance(queries, X), np.arange(len(task.labels)), None
+        points = []
+        for log_scale in GRID[::-1]:
+            scaled = np.exp(log_scale) * K
+            if cell.n_shot > 1:
+                likelihood, fit = leave_one_out_likelihood(scaled, y, cell.n_way, start=start)
+            else:
+                likelihood, fit = 0.0, fit_tied_propagation(scaled, y, cell.n_way, tolerance=3e-2, start=start)[0]
+            start = fit.w, fit.kappa
+            _, posterior = fit_tied_propagation(scaled, y, cell.n_way, tolerance=1e-2, max_sweeps=25, start=start)
+            log_probs = torch.log_softmax(np.exp(log_scale) * K_star @ posterior.a, -1).numpy()
+            points.append((-log_probs[rows, task.labels].mean(), likelihood))
+        result.append(CubicSpline(GRID, np.array(points)[::-1])(FINE).T)
+    return np.array(result)
+
+
+def regret(numbers: np.ndarray, tasks: dict[Cell, np.ndarray]) -> float:
+    """Mean over cells of log(log-loss of the prior's choices / log-loss of the best fixed scale)."""
+    prior = ScalePrior(*numbers)
+    return float(np.mean([np.log(loss_of(prior, cell, c) / c[:, 0].mean(0).min()) for cell, c in tasks.items()]))
+
+
+def loss_of(prior: ScalePrior, cell: Cell, curve: np.ndarray) -> float:
+    """Mean log-loss in a cell with the scales that this prior chooses."""
+    weight = (1 - 1 / cell.n_shot) ** prior.power if cell.n_shot > 1 else 0.0
+    distance = (FINE - prior.mean(cell.n_way * cell.n_shot, cell.n_way)) / prior.deviation
+    chosen = (weight * curve[:, 1] - distance**2 / 2).argmax(-1)
+    return float(curve[np.arange(len(curve)), 0, chosen].mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=1000, help="support examples a cell, which sets its episodes")
+    parser.add_argument("--cache", type=Path, help="an .npz to keep the curves in")
+    arguments = parser.parse_args()
+    data = load_all()
+    known = dict(np.load(arguments.cache)) if arguments.cache and arguments.cache.is_file() else {}
+    tasks = {}
+    for cell in cells(data):
+        if cell.data in EMBEDDINGS and cell.half == "design":
+            if cell.name not in known:
+                size = cell.n_way * cell.n_shot
+                known[cell.name] = curves(cell, data[cell.data], int(np.clip(arguments.examples // size, 1, 40)))
+                if arguments.cache:
+                    np.savez(arguments.cache, **known)
+            tasks[cell] = known[cell.name]
+    # one straight line in log shots and log ways: begin where the best fixed scales of the cells lie
+    start = np.array([6.0, 0.6, 0.4, 0.5, 1.0])
+    best = minimize(regret, start, (tasks,), method="Nelder-Mead", bounds=[(0, 9), (0, 2), (0, 2), (0.1, 2), (0, 4)])
+    prior = ScalePrior(*(round(float(x), 2) for x in best.x))
+    for cell, curve in tasks.items():
+        fixed = curve[:, 0].mean(0)
+        print(
+            f"{cell.name}: {len(curve)} episodes, best fixed scale {FINE[fixed.argmin()]:.2f} with log-loss "
+            f"{fixed.min():.4f}; prior {prior.mean(cell.n_way * cell.n_shot, cell.n_way):.2f}, "
+            f"chosen {loss_of(prior, cell, curve):.4f}"
+        )
+    print(prior, f"regret {regret(np.array(prior), tasks):.4f}")
+
+
+if __name__ == "__main__":
+    main()

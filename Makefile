@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export POLYSHOT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test format bench clean
+.PHONY: demo test format bench bench-estimator clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python -m polyshot.demo
@@ -26,6 +26,9 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.gp
+
+bench-estimator: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator
 
 clean:
 	rm -rf $(VENV)

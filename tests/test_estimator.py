@@ -3,6 +3,7 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -141,14 +142,39 @@ def test_it_works_inside_scikit_learns_tools():
     assert not hasattr(copy, "classes_")
 
 
+def test_feature_names_are_kept_and_other_names_refused(tmp_path):
+    X, y, queries, _, _ = blobs(dim=4)
+    frame, asked = (pd.DataFrame(x, columns=["a", "b", "c", "d"]) for x in (X, queries))
+    model = OneVsEachClassifier().fit(frame, y)
+    assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
+    np.testing.assert_allclose(model.predict_proba(asked), OneVsEachClassifier().fit(X, y).predict_proba(queries))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(asked.rename(columns={"a": "z"}))
+    with pytest.raises(ValueError, match="feature names"):
+        model.add(asked[["d", "c", "b", "a"]], np.zeros(len(asked), int))
+    model.save(tmp_path / "model")
+    assert list(OneVsEachClassifier.load(tmp_path / "model").feature_names_in_) == ["a", "b", "c", "d"]
+
+
+def test_it_ends_a_pipeline_whose_steps_give_data_frames():
+    X, y, queries, labels, _ = blobs(dim=16)
+    frame, asked = (pd.DataFrame(x).add_prefix("x") for x in (X, queries))
+    pipeline = make_pipeline(StandardScaler(), OneVsEachClassifier()).set_output(transform="pandas").fit(frame, y)
+    assert list(pipeline[-1].feature_names_in_) == list(frame.columns)
+    assert isinstance(pipeline.predict_proba(asked), np.ndarray)
+    assert pipeline.score(asked, labels) > 0.9
+
+
 def test_a_user_may_pickle_it(fitted):
     queries = blobs()[2]
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(queries), fitted.predict(queries))
 
 
 def test_two_hundred_classes_are_no_trouble():
-    X, y, queries, labels, _ = blobs(n_way=200, n_shot=1, n_query=1, dim=64)
-    assert OneVsEachClassifier().fit(X, y).score(queries, labels) > 0.5
+    X, y, queries, labels, _ = blobs(n_way=200, n_shot=2, n_query=1, dim=64)
+    model = OneVsEachClassifier().fit(X, y)
+    assert model.score(queries, labels) > 0.8
+    np.testing.assert_allclose(model.predict_proba(queries).sum(1), 1)
 
 
 @pytest.mark.parametrize("kernel", ["cosine", Cosine(1.5)])

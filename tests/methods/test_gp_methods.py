@@ -180,6 +180,31 @@ def test_propagation_predicts_what_many_long_chains_predict():
     torch.testing.assert_close(*predicted, atol=0.02, rtol=0)
 
 
+def test_the_prediction_s_factor_follows_the_slope_of_its_own_likelihood():
+    method = build_method("ove-gp", SPACE, options={"log_scale": 1.0})
+    e = episode(n_shot=3, n_query=4)
+
+    def log_loss() -> float:
+        log_probs = method.adapt(e.support, N_WAY)(e.query.x).log_probs
+        return -log_probs.gather(-1, e.query.y[:, None]).mean().item()
+
+    method.loss(e, np.random.default_rng(0)).backward()
+    slope = central_difference(log_loss, method.log_factor, step=0.25)
+    assert method.log_factor.grad.item() == pytest.approx(slope, rel=0.02)
+    assert slope < -0.05  # surer is better here, so that the sign is tested too
+
+
+def test_the_prediction_s_factor_changes_nothing_else_in_training():
+    e = episode()
+    slopes = []
+    for calibrate in (True, False):
+        method = build_method("ove-gp", SPACE, options={"calibrate": calibrate})
+        loss = method.loss(e, np.random.default_rng(0))
+        loss.backward()
+        slopes.append((loss.item(), method.kernel.log_scale.grad.item()))
+    assert slopes[0] == slopes[1]
+
+
 @pytest.mark.parametrize("name", ["dkt", "logistic-softmax-gp", "ove-gp"])
 def test_the_kernel_has_its_own_learning_rate(name):
     method = build_method(name, Space((1, 28, 28), 20), options={"kernel_rate": 0.5})

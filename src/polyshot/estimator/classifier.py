@@ -120,10 +120,11 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return mean, covariance
 
     def outlier_score(self, X: Any) -> Array:
-        """Larger = more likely none of the classes: log-odds of one more class, of which there is no example."""
+        """Larger = more likely none of the classes: logit of one more, without an example, less the largest logit."""
         check_is_fitted(self)
-        logits = torch.from_numpy(self._logits(X, self.weights_with_none_))
-        return (logits[:, -1] - torch.logsumexp(logits[:, :-1], -1)).numpy()
+        logits = self._logits(X, self.weights_with_none_)
+        score: Array = logits[:, -1] - logits[:, :-1].max(1)
+        return score
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier as one safetensors file with a JSON header: whole, or not at all."""

@@ -31,7 +31,7 @@ class ScalePrior(NamedTuple):
         return float(self.level - self.by_shot * np.log(n / n_way) - self.by_way * np.log(n_way))
 
 
-LEARNED = ScalePrior(level=5.9, by_shot=0.6, by_way=0.45, deviation=0.5, power=1.0)
+LEARNED = ScalePrior(level=5.15, by_shot=0.28, by_way=0.21, deviation=0.39, power=3.84)
 _STEP = 0.6
 _REACH = 12
 _MOST_ROWS = 300

@@ -67,6 +67,14 @@ class GPMethod(FewShotMethod):
         features: Tensor = self.backbone(x)
         return features.double()
 
+    def calibration_loss(self, x: Tensor, y: Tensor, n_support: int, n_way: int) -> Tensor | float:
+        """A term of value zero whose gradient teaches parameters that only prediction has; x are features [B, N, d]."""
+        return 0.0
+
+    def prediction_scale(self) -> Tensor | float:
+        """What the kernel is multiplied by when a support set is conditioned on."""
+        return 1.0
+
     def prior_mean(self) -> Tensor | float:
         """The constant that all logits have a priori."""
         return 0.0 if self.mean is None else self.mean()
@@ -100,12 +108,12 @@ class GPMethod(FewShotMethod):
             value = predictive_likelihood(
                 self.model(), self.kernel, x[:, :n], y[:, :n], x[:, n:], y[:, n:], n_way, rule=self.rule, **settings
             ) / (y.shape[-1] - n)
-        yield -value
+        yield self.calibration_loss(x.detach(), y, n, n_way) - value
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
         """The posterior's sites are found once; a query costs its kernel with the support set."""
         x, y = self.features(support.x), support.y
-        K = self.kernel(x)
+        K = self.prediction_scale() * self.kernel(x)
         sites = self.posterior(K, y, n_way, [rng])
         seed = int(rng.integers(2**32))
         return lambda query: self._predict(x, y, K, sites, self.features(query), [seed])
@@ -121,21 +129,21 @@ class GPMethod(FewShotMethod):
         with evaluating(self):
             x = torch.stack([self.features(e.support.x) for e in episodes])
             y = torch.stack([e.support.y for e in episodes])
-            K = self.kernel(x)
+            K = self.prediction_scale() * self.kernel(x)
             sites = self.posterior(K, y, n_way, rngs)
             query = torch.stack([self.features(e.query.x) for e in episodes])
             all_at_once = self._predict(x, y, K, sites, query, [int(rng.integers(2**32)) for rng in rngs])
         return [Prediction(*parts) for parts in zip(*all_at_once, strict=True)]
 
     def _predict(self, x: Tensor, y: Tensor, K: Tensor, sites: Sites, query: Tensor, seeds: list[int]) -> Prediction:
-        mean = self.prior_mean()
+        mean, scale = self.prior_mean(), self.prediction_scale()
         return predict(
             self.model(),
             K,
             y,
             sites,
-            self.kernel(query, x),
-            self.kernel.diagonal(query),
+            scale * self.kernel(query, x),
+            scale * self.kernel.diagonal(query),
             mean=mean,
             mean_star=mean,
             rule=self.rule,

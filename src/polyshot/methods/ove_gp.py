@@ -5,18 +5,25 @@ Class logits have GP priors with a kernel on deep features; the softmax is repla
 whose Pólya-Gamma variables make the posterior Gaussian given them. Training maximises the marginal ("ml") or the
 predictive likelihood ("pl") at the last step of short Gibbs chains; a support set is conditioned on by expectation
 propagation, which is deterministic and closer to the exact posterior, or by longer chains ("gibbs", the paper's way).
+
+Averaged over single draws of the sites, both objectives like a smaller scale of the kernel than the prediction, which
+averages the draws out. So the prediction has a factor of its own (`calibrate`), learned beside the rest by its own
+predictive likelihood.
 """
 
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-from polyshot.gp import OneVsEachGP, Sites, fit_propagation, gibbs, make_kernel
+from polyshot.gp import OneVsEachGP, Sites, fit_propagation, gibbs, make_kernel, predict
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
+
+_STEP = 0.25  # of the logarithm of the prediction's factor, for its slope
 
 
 class OVEGP(GPMethod):
@@ -36,6 +43,7 @@ class OVEGP(GPMethod):
         inference: Literal["propagation", "gibbs"] = "propagation",
         test_steps: int = 50,
         rule: Rule = "log-sigmoid",
+        calibrate: bool = True,
     ) -> None:
         super().__init__(
             space,
@@ -49,10 +57,43 @@ class OVEGP(GPMethod):
         )
         self.inference = inference
         self.test_steps = test_steps
+        self.log_factor = nn.Parameter(torch.zeros(())) if calibrate else None
 
     def model(self) -> OneVsEachGP:
         """The model has no parameters of its own."""
         return OneVsEachGP()
+
+    def prediction_scale(self) -> Tensor | float:
+        """exp(log_factor), or one."""
+        return 1.0 if self.log_factor is None else self.log_factor.double().exp()
+
+    def calibration_loss(self, x: Tensor, y: Tensor, n_support: int, n_way: int) -> Tensor | float:
+        """Minus the queries' log-probability as predicted by expectation propagation, as a function of the factor.
+
+        Its slope is a difference of two values, because the sites change with the factor too. Both are fitted at once.
+        """
+        if self.log_factor is None:
+            return 0.0
+        with torch.no_grad():
+            steps = torch.tensor([_STEP, -_STEP], dtype=x.dtype, device=x.device)
+            factors = (self.log_factor + steps).exp()[:, None, None, None]
+            x, query = x[:, :n_support].expand(2, -1, -1, -1), x[:, n_support:].expand(2, -1, -1, -1)
+            labels = y[:, :n_support].expand(2, -1, -1)
+            K = factors * self.kernel(x)
+            sites = fit_propagation(self.model(), K, labels, n_way, tolerance=1e-2).sites
+            log_probs = predict(
+                self.model(),
+                K,
+                labels,
+                sites,
+                factors * self.kernel(query, x),
+                factors.squeeze(-1) * self.kernel.diagonal(query),
+                rule=self.rule,
+                seed=0,
+            ).log_probs
+            right = log_probs.gather(-1, y[:, n_support:].expand(2, -1, -1)[..., None]).squeeze(-1).mean(-1)
+            slope = (right[0] - right[1]) / (2 * _STEP)
+        return -slope * (self.log_factor - self.log_factor.detach())
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
         """The last step of the chains, or the sites of expectation propagation."""

@@ -26,6 +26,8 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.gp
+	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.evaluation
 
 bench-estimator: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator

@@ -1,5 +1,6 @@
 """The estimator benchmark's JSON as Markdown: a row a cell with the best rival of each measure, and the bars."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
     lines += ["", "| embeddings | " + " | ".join(BARS) + " |", "|---" * (len(BARS) + 1) + "|"]
     for half, rows in groups.items():
         lines.append(f"| {half} ({len(rows)} cells) | " + " | ".join(bar(rows) for bar in BARS.values()) + " |")
-    path.write_text("\n".join(lines).replace("nan", "-") + "\n")
+    path.write_text(re.sub(r"\bnan\b", "-", "\n".join(lines)) + "\n")
 
 
 def _mean_ece(rows: list[dict[str, Any]], one_shot: bool) -> str:

@@ -128,6 +128,12 @@ def test_tensors_are_taken_and_arrays_returned(fitted):
     np.testing.assert_allclose(p, fitted.predict_proba(queries))
 
 
+def test_views_that_run_backwards_are_taken():
+    X, y, queries, _, _ = blobs()
+    model = OneVsEachClassifier().fit(X[:, ::-1], y)
+    np.testing.assert_array_equal(model.predict_proba(queries[:, ::-1]), model.predict_proba(queries[:, ::-1].copy()))
+
+
 def test_it_works_inside_scikit_learns_tools():
     X, y = load_iris(return_X_y=True)
     X, y = X[::3], y[::3]

@@ -186,7 +186,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, _array(X), dtype=np.float64, reset=False)
         support, scale = torch.from_numpy(self.X_fit_), np.exp(self.log_scale_)
         size = max(1, _CHUNK_NUMBERS // (len(support) + X.shape[1] + numbers_a_row))
-        for part in torch.split(torch.tensor(X), size):
+        for part in torch.split(torch.tensor(np.ascontiguousarray(X)), size):
             yield scale * self.covariance_(part, support), scale * self.covariance_.diagonal(part)
 
     def _mean_logits(self, X: Any) -> Array:

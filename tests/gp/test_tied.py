@@ -86,3 +86,14 @@ def test_sharing_precisions_costs_next_to_nothing_at_a_within_class_cosine_of_a_
     noise = torch.randn(1, 20000, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     tied = class_log_probs(logits, model.likelihood, "monte-carlo", noise=noise)[0]
     assert float((exact.exp() * (exact - tied)).sum(-1).mean()) < 1e-3
+
+
+@pytest.mark.parametrize("log_scale", [0.0, 3.6, 4.75])
+def test_sweeps_converge_where_many_examples_of_two_classes_overlap_in_two_dimensions(log_scale):
+    K, y, _, _ = task(n_way=2, n_shot=100, log_scale=log_scale, dim=2, seed=1)
+    fit, posterior = fit_tied_propagation(K, y, 2)
+    assert fit.converged
+    right = ((posterior.K @ posterior.a).argmax(-1) == y).double().mean()
+    plain, reference = fit_tied_propagation(K / math.exp(log_scale), y, 2)
+    assert plain.converged
+    assert right > ((reference.K @ reference.a).argmax(-1) == y).double().mean() - 0.05

@@ -1,11 +1,13 @@
 """The posterior by any of the ways of polyshot.gp, behind one face: weights of the mean logits, and query logits."""
 
 import os
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from polyshot.errors import InputError
@@ -69,6 +71,12 @@ def fit_posterior(
         q = fit_variational(OneVsEachGP(), K, y, n_way, tolerance=1e-4)
         return Posterior(K, y, q.sites, tied=False), float(elbo(OneVsEachGP(), K, y, q)), None
     fit, _ = fit_tied_propagation(K, y, n_way, start=start)
+    if not fit.converged:
+        warnings.warn(
+            f"expectation propagation has not converged after {fit.n_sweeps} sweeps; a smaller log_scale would help",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
     evidence = float(fit.log_evidence)
     if inference != "gibbs":
         return Posterior(K, y, fit.sites, tied=True), evidence, None

@@ -1,25 +1,39 @@
-"""Anderson's acceleration of a fixed-point iteration x <- g(x) (type II; Walker & Ni 2011)."""
+"""Anderson's acceleration of a fixed-point iteration x <- g(x) (type II; Walker & Ni 2011), with a way back."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+_WORSE = 2.0
+
 
 class Anderson:
-    """Keeps the last steps; combines their residuals to the smallest, and takes the step that belongs to it."""
+    """Keeps the last steps; combines their residuals to the smallest, and takes the step that belongs to it.
+
+    Where that has led to a residual twice the least so far, it goes back to the best point and on with half the step.
+    """
 
     def __init__(self, depth: int = 5) -> None:
-        self.depth = depth
+        self.depth, self.share, self.least = depth, 1.0, float("inf")
+        self.best: tuple[Tensor, Tensor] | None = None
         self.points: list[Tensor] = []
         self.residuals: list[Tensor] = []
 
     def step(self, x: Float[Tensor, "k"], image: Float[Tensor, "k"]) -> Float[Tensor, "k"]:
         """The next point, from x and g(x)."""
-        self.points, self.residuals = [*self.points[-self.depth :], x], [*self.residuals[-self.depth :], image - x]
+        residual = image - x
+        norm = float(torch.linalg.vector_norm(residual))
+        if self.best is not None and not norm <= _WORSE * self.least:
+            self.points, self.residuals, self.share = [], [], self.share / 2
+            return self.best[0] + self.share * self.best[1]
+        if norm < self.least:
+            self.least, self.best = norm, (x, residual)
+        self.points, self.residuals = [*self.points[-self.depth :], x], [*self.residuals[-self.depth :], residual]
+        plain = x + self.share * residual
         if len(self.points) == 1:
-            return image
+            return plain
         dX, dF = torch.stack(self.points, 1).diff(dim=1), torch.stack(self.residuals, 1).diff(dim=1)
         gram = dF.mT @ dF
         gram.diagonal().add_(1e-8 * gram.trace() + 1e-300)
-        share = torch.cholesky_solve((dF.mT @ self.residuals[-1])[:, None], torch.linalg.cholesky(gram))
-        return image - ((dX + dF) @ share).squeeze(-1)
+        weights = torch.cholesky_solve((dF.mT @ residual)[:, None], torch.linalg.cholesky(gram))
+        return plain - ((dX + self.share * dF) @ weights).squeeze(-1)

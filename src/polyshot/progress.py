@@ -58,8 +58,7 @@ class Progress:
         return (self._done - self._first) / max(time.monotonic() - self._start, 1e-9)
 
     def _line(self, text: str) -> None:
-        left = (self._total - self._done) / max(self._rate(), 1e-9)
-        self._console.print(
-            f"{self._title}  {self._done}/{self._total}  {text}  {left:.0f} s left", highlight=False, soft_wrap=True
-        )
+        rate = self._rate()
+        left = f"  {(self._total - self._done) / rate:.0f} s left" if rate > 0 else ""
+        self._console.print(f"{self._title}  {self._done}/{self._total}  {text}{left}", highlight=False, soft_wrap=True)
         self._spoken = time.monotonic()

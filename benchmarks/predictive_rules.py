@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 from polyshot.data import ClassSet, EpisodeSampler, load
 from polyshot.data.transforms import identity
+from polyshot.evaluation import expected_calibration_error
 from polyshot.gp import Cosine, OneVsEachGP, fit_propagation, gibbs, predict
 
 RULES = ("sigmoid", "log-sigmoid", "monte-carlo")
@@ -34,13 +35,6 @@ def data_sets() -> dict[str, ClassSet]:
     root = Path(os.environ.get("POLYSHOT_DATA", "."))
     names = [name for name in ("clinc150_minilm", "cub_efficientnet") if (root / f"{name}.npz").is_file()]
     return {"digits": digits} | {name: load(f"embeddings:{name}", "test") for name in names}
-
-
-def calibration_error(probs: np.ndarray, labels: np.ndarray, n_bins: int = 15) -> float:
-    confidence, hit = probs.max(-1), probs.argmax(-1) == labels
-    bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
-    gaps = [abs(hit[bins == b].sum() - confidence[bins == b].sum()) for b in range(n_bins)]
-    return float(sum(gaps) / len(labels))
 
 
 def measure(data: str, class_set: ClassSet, n_episodes: int) -> list[dict[str, object]]:
@@ -70,7 +64,7 @@ def measure(data: str, class_set: ClassSet, n_episodes: int) -> list[dict[str, o
         rows.append(
             {"data": data, "scale": f"exp({log_scale:.0f})", "posterior": name, "rule": rule}
             | {"log_likelihood": float(np.log(p[np.arange(len(truth)), truth].clip(1e-12)).mean())}
-            | {"ECE": calibration_error(p, truth), "accuracy": float((p.argmax(-1) == truth).mean())}
+            | {"ECE": expected_calibration_error(p, truth), "accuracy": float((p.argmax(-1) == truth).mean())}
         )
     return rows
 

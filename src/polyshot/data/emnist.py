@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from scipy.io import loadmat
 
 from polyshot.data.dataset import DataSet, Splits
 from polyshot.data.images import Progress
@@ -69,13 +70,7 @@ def _find(path: Path, name: str) -> bytes:
 
 
 def _read_mat(path: Path) -> list[tuple[Array, Array]]:
-    """The same from the MATLAB file; scipy is wanted for this alone."""
-    try:
-        from scipy.io import loadmat
-    except ImportError as error:
-        raise DataError(
-            f"{path}: a .mat file needs scipy (pip install scipy), or take EMNIST's gzip.zip instead"
-        ) from error
+    """The same from the MATLAB file."""
     try:
         dataset = loadmat(io.BytesIO(path.read_bytes()), simplify_cells=True)["dataset"]
         return [

@@ -1,18 +1,16 @@
 """A fitted classifier as one safetensors file whose header holds the rest as JSON; nothing is ever unpickled."""
 
-import contextlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
+from polyshot.checkpoint import write_atomically
 from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.inference import Posterior
@@ -27,7 +25,7 @@ _NUMBERS = ("log_scale_", "log_marginal_likelihood_", "r_hat_")
 
 
 def save(classifier: "OneVsEachClassifier", path: Path) -> None:
-    """Write to a temporary file beside `path` and move it there."""
+    """Write the whole file, or leave what was there."""
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(classifier)
@@ -58,17 +56,7 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
     }
     if isinstance(classifier.kernel, Kernel):
         tensors |= {f"kernel.{k}": v.detach().clone() for k, v in classifier.kernel.state_dict().items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
-    os.close(handle)
-    try:
-        save_file(tensors, temporary, {"format": _FORMAT, "json": json.dumps(header)})
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    write_atomically(path, tensors_to_bytes(tensors, {"format": _FORMAT, "json": json.dumps(header)}))
 
 
 def load(path: Path) -> "OneVsEachClassifier":

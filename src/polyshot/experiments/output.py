@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from polyshot.checkpoint import write_atomically
 from polyshot.errors import InputError
 
 Row = Mapping[str, Any]
@@ -86,9 +87,7 @@ def write_rows(path: Path, rows: Sequence[Row]) -> Path:
 
 def write_json(path: Path, content: Any) -> Path:
     """JSON that appears whole or not at all, whatever interrupts the writing."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_atomically(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
     return path
 
 

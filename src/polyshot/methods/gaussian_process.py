@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
-from polyshot.gp import ConstantMean, GPModel, Kernel, Prediction, Sites, predict
+from polyshot.gp import ConstantMean, GPModel, Kernel, Prediction, Sites, gibbs, predict
 from polyshot.gp.objectives import marginal_likelihood, predictive_likelihood
 from polyshot.gp.predictive import Rule
 from polyshot.gp.random import Seed, as_generator
@@ -61,6 +61,20 @@ class GPMethod(FewShotMethod):
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
         """The sites to predict with, given K [*batch, N, N]."""
         raise NotImplementedError
+
+    def last_sites(self, K: Tensor, y: Tensor, n_way: int, n_steps: int, rngs: Sequence[np.random.Generator]) -> Sites:
+        """The last step of the chains (Algorithm 1)."""
+        return gibbs(
+            self.model(),
+            K,
+            y,
+            n_way,
+            n_chains=self.n_chains,
+            n_steps=n_steps,
+            mean=self.prior_mean(),
+            latent=False,
+            seed=list(rngs),
+        ).draws
 
     def features(self, x: Tensor) -> Tensor:
         """The backbone's vectors in double precision."""

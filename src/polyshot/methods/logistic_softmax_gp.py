@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from polyshot.gp import ConstantMean, LogisticSoftmaxGP, Sites, gibbs, make_kernel
+from polyshot.gp import ConstantMean, LogisticSoftmaxGP, Sites, make_kernel
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
 
@@ -51,14 +51,4 @@ class LogisticSoftmax(GPMethod):
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
         """The last step of the chains."""
-        return gibbs(
-            self.model(),
-            K,
-            y,
-            n_way,
-            n_chains=self.n_chains,
-            n_steps=self.test_steps,
-            mean=self.prior_mean(),
-            latent=False,
-            seed=list(rngs),
-        ).draws
+        return self.last_sites(K, y, n_way, self.test_steps, rngs)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyshot.gp import OneVsEachGP, Sites, fit_propagation, gibbs, make_kernel, predict
+from polyshot.gp import OneVsEachGP, Sites, fit_propagation, make_kernel, predict
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
@@ -99,6 +99,4 @@ class OVEGP(GPMethod):
         """The last step of the chains, or the sites of expectation propagation."""
         if self.inference == "propagation":
             return fit_propagation(self.model(), K, y, n_way).sites
-        return gibbs(
-            self.model(), K, y, n_way, n_chains=self.n_chains, n_steps=self.test_steps, latent=False, seed=list(rngs)
-        ).draws
+        return self.last_sites(K, y, n_way, self.test_steps, rngs)

@@ -19,6 +19,7 @@ from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import choose_log_scale
 from polyshot.estimator.inference import INFERENCES, check_memory, fit_posterior, fit_with_none
+from polyshot.gp.arrays import as_tensor
 from polyshot.gp.posterior import one_hot
 
 Array = NDArray[np.float64]
@@ -67,7 +68,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"{type(self).__name__} needs 2 classes or more; y has 1 class, {self.classes_[0]!r}")
         self._check_memory(len(X))
         self.X_fit_, self.labels_ = X.copy(), labels.astype(np.int64)
-        self.covariance_ = Covariance.of(self.kernel, torch.from_numpy(self.X_fit_))
+        self.covariance_ = Covariance.of(self.kernel, as_tensor(self.X_fit_))
         K, start = self._support_covariance(), None
         if self.log_scale == "auto":
             self.log_scale_, near = choose_log_scale(K, torch.from_numpy(self.labels_), len(self.classes_))
@@ -150,7 +151,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_memory(self.inference, n, len(self.classes_), self.n_features_in_, self.n_chains, self.n_steps)
 
     def _support_covariance(self) -> Tensor:
-        X = torch.from_numpy(self.X_fit_)
+        X = as_tensor(self.X_fit_)
         K = self.covariance_(X, X)
         return (K + K.mT) / 2
 
@@ -184,7 +185,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _query_covariances(self, X: Any, numbers_a_row: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """K_star and k_star_star of the rows of X, in chunks that bound the memory."""
         X = validate_data(self, _array(X), dtype=np.float64, reset=False)
-        support, scale = torch.from_numpy(self.X_fit_), np.exp(self.log_scale_)
+        support, scale = as_tensor(self.X_fit_), np.exp(self.log_scale_)
         size = max(1, _CHUNK_NUMBERS // (len(support) + X.shape[1] + numbers_a_row))
         for part in torch.split(torch.tensor(np.ascontiguousarray(X)), size):
             yield scale * self.covariance_(part, support), scale * self.covariance_.diagonal(part)

@@ -19,6 +19,7 @@ from torch import Tensor
 from polyshot.errors import InputError
 from polyshot.experiments.softmax_posterior import Estimate, log_likelihood
 from polyshot.gp import GPModel, Likelihood, Sites, Softmax
+from polyshot.gp.arrays import as_tensor
 
 
 def evidence_elbo(
@@ -51,7 +52,7 @@ def mixture_elbo(
     b = torch.einsum("ie,ijc,mij->mec", root, A, kappa).reshape(-1, size, 1)
     mean = torch.cholesky_solve(b, L)
     log_z = (b * mean).sum((-2, -1)) / 2 - L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    noise = torch.from_numpy(generator.standard_normal((len(L), size, draws_each)))
+    noise = as_tensor(generator.standard_normal((len(L), size, draws_each)))
     u = (mean + torch.linalg.solve_triangular(L.mT, noise, upper=True)).mT.reshape(-1, root.shape[1], n_way)
     f = root @ u
     psi = model.contrast(f, y).flatten(1)
@@ -73,7 +74,7 @@ def fitted_elbo(
     if len(u) <= 2 * u.shape[1]:
         raise InputError(f"a Gaussian in {u.shape[1]} dimensions wants more than {len(u)} draws to be fitted to")
     mean, L = u.mean(0), torch.linalg.cholesky(torch.cov(u.mT))
-    z = torch.from_numpy(generator.standard_normal((n_draws, len(mean))))
+    z = as_tensor(generator.standard_normal((n_draws, len(mean))))
     new = mean + z @ L.mT
     log_ratio = (new.square() - z.square()).sum(-1) / 2 - L.diagonal().log().sum()
     each = log_likelihood(Softmax(), root @ new.reshape(n_draws, root.shape[1], -1), y) - log_ratio

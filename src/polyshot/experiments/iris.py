@@ -41,6 +41,7 @@ from polyshot.gp import (
     predict,
     split_r_hat,
 )
+from polyshot.gp.arrays import as_tensor
 
 N_WAY, N_EACH = 3, 50
 MODELS: dict[str, type[GPModel]] = {
@@ -113,7 +114,7 @@ def make_split(size: int, split: int, seed: int) -> Split:
     chosen = np.zeros(len(data.target), dtype=bool)
     for c in range(N_WAY):
         chosen[generator.choice(np.flatnonzero(data.target == c), size, replace=False)] = True
-    x, y = torch.from_numpy(data.data[:, :2].copy()), torch.from_numpy(data.target)
+    x, y = as_tensor(data.data[:, :2].copy()), as_tensor(data.target)
     return Split(x[chosen], y[chosen], x[~chosen], y[~chosen])
 
 
@@ -178,7 +179,7 @@ def softmax_posterior(task: Task, effort: Effort, generator: np.random.Generator
     diagnostics["r_hat"] = float(split_r_hat(u).max())
     root_star, variance = query_root(task.root, task.K_star, task.k_star_star)
     each = root_star @ u.flatten(0, 1)
-    noise = torch.from_numpy(generator.standard_normal(each.shape))
+    noise = as_tensor(generator.standard_normal(each.shape))
     full = softmax.log_probs(each + variance.sqrt()[:, None] * noise).exp().mean(0)
     probabilities = {"mean": softmax.log_probs(root_star @ u.mean((0, 1))).exp(), "full": full}
     return Posterior(probabilities, bounds, diagnostics)
@@ -188,7 +189,7 @@ def rival_probabilities(name: str, split: Split) -> Float[Tensor, "q 3"]:
     """What scikit-learn says with its own defaults; its GP has the same kernel, one-vs-rest and Laplace's posterior."""
     rival = GaussianProcessClassifier() if name == "sklearn-gp" else LogisticRegression(max_iter=1000)
     fitted = rival.fit(split.x.numpy(), split.y.numpy())
-    return torch.from_numpy(fitted.predict_proba(split.x_test.numpy()))
+    return as_tensor(fitted.predict_proba(split.x_test.numpy()))
 
 
 def solve_split(size: int, split: int, seed: int, effort: Effort) -> dict[str, list[Row]]:

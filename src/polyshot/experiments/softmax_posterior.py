@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.gp import Likelihood
+from polyshot.gp.arrays import as_tensor
 
 _SMALLEST = 1e-10
 
@@ -38,7 +39,7 @@ class Laplace:
 
     def draw(self, n_draws: int, generator: np.random.Generator) -> Float[Tensor, "s e c"]:
         """Independent draws of u."""
-        z = torch.from_numpy(generator.standard_normal((self.L.shape[0], n_draws)))
+        z = as_tensor(generator.standard_normal((self.L.shape[0], n_draws)))
         spread: Tensor = torch.linalg.solve_triangular(self.L.mT, z, upper=True)
         return self.mode + spread.mT.reshape(n_draws, *self.mode.shape)
 
@@ -120,8 +121,8 @@ def elliptical_slices(
     for _ in range(n_steps):
         across = gaussian.draw(n_chains, generator) - gaussian.mode
         along = u - gaussian.mode
-        level = height - torch.from_numpy(generator.standard_exponential(n_chains))
-        high = torch.from_numpy(generator.uniform(0, 2 * math.pi, n_chains))
+        level = height - as_tensor(generator.standard_exponential(n_chains))
+        high = as_tensor(generator.uniform(0, 2 * math.pi, n_chains))
         angle, low, moving = high, high - 2 * math.pi, torch.ones(n_chains, dtype=torch.bool)
         while bool(moving.any()):
             turn = angle[:, None, None]
@@ -132,7 +133,7 @@ def elliptical_slices(
             height = torch.where(there, value, height)
             moving = moving & ~there
             low, high = torch.where(angle < 0, angle, low), torch.where(angle < 0, high, angle)
-            angle = low + (high - low) * torch.from_numpy(generator.random(n_chains))
+            angle = low + (high - low) * as_tensor(generator.random(n_chains))
         steps.append(u)
     return torch.stack(steps)
 

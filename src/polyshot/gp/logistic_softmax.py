@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from polyshot.gp.arrays import as_tensor
 from polyshot.gp.likelihoods import LogisticSoftmax
 from polyshot.gp.model import GPModel
 from polyshot.gp.polya_gamma import sample_polya_gamma
@@ -52,9 +53,9 @@ class LogisticSoftmaxGP(GPModel):
             positive, negative = logsigmoid(f_t).exp().cpu().numpy(), logsigmoid(-f_t).exp().cpu().numpy()
             # Logits far below zero for all classes mean counts without bound; 1e15 of them pin f down as well.
             rate = generator.standard_exponential(positive.shape[:-1]) / positive.sum(-1).clip(min=1e-15)
-            counts = torch.from_numpy(generator.poisson(rate[..., None] * negative)).to(f.device)
+            counts = as_tensor(generator.poisson(rate[..., None] * negative)).to(f.device)
             omega = sample_polya_gamma(counts + Y_t, f_t, generator)
-            parts.append(Augmentation(torch.from_numpy(rate).to(f), counts, omega))
+            parts.append(Augmentation(as_tensor(rate).to(f), counts, omega))
         rates, counts_all, omegas = (torch.stack(part) for part in zip(*parts, strict=True))
         return Augmentation(rates.reshape(f.shape[:-1]), counts_all.reshape(f.shape), omegas.reshape(f.shape))
 

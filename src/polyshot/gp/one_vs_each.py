@@ -32,6 +32,7 @@ from torch.linalg import solve_triangular
 from polyshot.errors import InputError
 from polyshot.gp._chains import correct_chains, solve_chains
 from polyshot.gp._threads import in_threads
+from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.likelihoods import OneVsEach
 from polyshot.gp.model import GPModel
 from polyshot.gp.polya_gamma import sample_polya_gamma
@@ -40,7 +41,6 @@ from polyshot.gp.posterior import (
     Logits,
     Mean,
     Sites,
-    as_array,
     cholesky,
     class_blocks,
     full_mean,
@@ -169,7 +169,7 @@ class OneVsEachGP(GPModel):
         variance = np.empty_like(a) if with_variance else np.empty((0, 0, 0))
         in_threads(lambda first, last: solve_chains(*arrays, first, last, a, variance), len(a), n_way * n**3)
         spread = variance.reshape(omega.shape) if with_variance else variance
-        return torch.from_numpy(a.reshape(omega.shape)).to(K.device), torch.from_numpy(spread).to(K.device)
+        return as_tensor(a.reshape(omega.shape)).to(K.device), as_tensor(spread).to(K.device)
 
     def correct(
         self,
@@ -185,7 +185,7 @@ class OneVsEachGP(GPModel):
         arrays = [as_array(x) for x in (*task, *(x.reshape(-1, n, n_way) for x in (*sites, f0, noise)))]
         f = np.empty_like(arrays[4])
         in_threads(lambda first, last: correct_chains(*arrays, first, last, f), len(f), n_way * n**3)
-        return torch.from_numpy(f.reshape(f0.shape)).to(K.device)
+        return as_tensor(f.reshape(f0.shape)).to(K.device)
 
 
 @dataclass(frozen=True)

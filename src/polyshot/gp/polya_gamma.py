@@ -12,6 +12,7 @@ from polyagamma import random_polyagamma
 from torch import Tensor
 
 from polyshot.errors import InputError
+from polyshot.gp.arrays import as_tensor
 from polyshot.gp.random import Seed, as_generator
 
 # `devroye` loses its proposal constants to overflow from |c| = 178 on; `alternate` is exact for b = 1.
@@ -40,7 +41,7 @@ def sample_polya_gamma(
         if counts.size and counts.min() < 0:
             raise InputError(f"b must be an integer >= 0; its smallest entry is {counts.min()}")
         draws = _draw_sums(counts.ravel(), tilt.ravel(), rng).reshape(c.shape)
-    return torch.from_numpy(draws).to(c)
+    return as_tensor(draws).to(c)
 
 
 def _draw_sums(b: np.ndarray, c: np.ndarray, rng: np.random.Generator) -> np.ndarray:

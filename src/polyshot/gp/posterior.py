@@ -13,7 +13,6 @@ and d log p(Y | X, omega) / dK = sum_c (a_c a_c^T - G_cc) / 2, d / dmu = a. Neit
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -21,6 +20,7 @@ from torch import Tensor
 from polyshot.errors import InputError
 from polyshot.gp._chains import class_blocks_chains
 from polyshot.gp._threads import in_threads
+from polyshot.gp.arrays import as_array
 from polyshot.gp.checks import check_finite
 
 Mean = float | Float[Tensor, "..."]
@@ -127,19 +127,13 @@ def site_factor(
 def _compiled_class_blocks(K: Tensor, omega: Tensor) -> tuple[Tensor, Tensor]:
     n, n_way = omega.shape[-2:]
     K_flat, omega_flat = as_array(K.reshape(-1, n, n)), as_array(omega.mT.reshape(-1, n_way, n))
-    R, log_det = np.empty((*omega_flat.shape, n)), np.empty(len(omega_flat))
+    R = torch.empty(*omega.shape[:-2], n_way, n, n, dtype=torch.float64)
+    log_det = torch.empty(omega.shape[:-2], dtype=torch.float64)
+    out = R.reshape(-1, n_way, n, n).numpy(), log_det.reshape(-1).numpy()
     in_threads(
-        lambda first, last: class_blocks_chains(K_flat, omega_flat, first, last, R, log_det), len(log_det), n_way * n**3
+        lambda first, last: class_blocks_chains(K_flat, omega_flat, first, last, *out), len(omega_flat), n_way * n**3
     )
-    batch = omega.shape[:-2]
-    return torch.from_numpy(R).to(K.device).reshape(*batch, n_way, n, n), torch.from_numpy(log_det).to(
-        K.device
-    ).reshape(batch)
-
-
-def as_array(x: Tensor) -> np.ndarray:
-    """A contiguous array of the tensor's values, for the compiled loops."""
-    return np.ascontiguousarray(x.detach().cpu().numpy())
+    return R.to(K.device), log_det.to(K.device)
 
 
 def cholesky(H: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:

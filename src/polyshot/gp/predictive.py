@@ -31,10 +31,11 @@ from torch.quasirandom import SobolEngine
 from polyshot.errors import InputError
 from polyshot.gp._expectations import expected_log_sigmoids, log_expected_sigmoids, mean_one_vs_each
 from polyshot.gp._threads import in_threads
+from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.checks import check_query, check_sites, check_task
 from polyshot.gp.likelihoods import Likelihood, OneVsEach
 from polyshot.gp.model import GPModel, chain_chunks
-from polyshot.gp.posterior import Logits, Mean, Sites, as_array, cholesky
+from polyshot.gp.posterior import Logits, Mean, Sites, cholesky
 from polyshot.gp.random import Seeds, as_generators
 
 Rule = Literal["sigmoid", "log-sigmoid", "monte-carlo"]
@@ -115,9 +116,9 @@ def _evaluate(
     in_threads(lambda first, last: compiled(m, v, p, s, first, last, value, by_mean, by_variance), len(m), 400)
     shape = mean.shape if slopes else torch.Size([0])
     return (
-        torch.from_numpy(value).to(mean).reshape(mean.shape),
-        torch.from_numpy(by_mean).to(mean).reshape(shape),
-        torch.from_numpy(by_variance).to(mean).reshape(shape),
+        as_tensor(value).to(mean).reshape(mean.shape),
+        as_tensor(by_mean).to(mean).reshape(shape),
+        as_tensor(by_variance).to(mean).reshape(shape),
     )
 
 
@@ -235,7 +236,7 @@ def _compiled_monte_carlo(logits: Logits, noise: Tensor) -> Tensor:
         len(out),
         4 * n_way**2 * points.shape[1],
     )
-    return torch.from_numpy(out).to(logits.mean).clamp(min=1e-300).log().reshape(logits.mean.shape)
+    return as_tensor(out).to(logits.mean).clamp(min=1e-300).log().reshape(logits.mean.shape)
 
 
 def _root(covariance: Float[Tensor, "*batch c c"]) -> Float[Tensor, "*batch c c"]:

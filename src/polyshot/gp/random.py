@@ -39,7 +39,7 @@ def standard_normal(
     generators: Sequence[np.random.Generator], shape: Sequence[int], like: Tensor
 ) -> Float[Tensor, "tasks ..."]:
     """Standard normal draws [tasks, *shape] in float64 on `like`'s device, task by task from its generator."""
-    draws = np.empty((len(generators), *shape))
-    for generator, out in zip(generators, draws, strict=True):
+    draws = torch.empty(len(generators), *shape, dtype=torch.float64)
+    for generator, out in zip(generators, draws.numpy(), strict=True):
         generator.standard_normal(out=out)
-    return torch.from_numpy(draws).to(like.device)
+    return draws.to(like.device)

@@ -26,8 +26,9 @@ from torch import Tensor
 from polyshot.gp._anderson import Anderson
 from polyshot.gp._small_matrices import OPTIONS
 from polyshot.gp._threads import in_threads
+from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.checks import check_query, check_task
-from polyshot.gp.posterior import Logits, Sites, as_array, cholesky, log_determinant, one_hot
+from polyshot.gp.posterior import Logits, Sites, cholesky, log_determinant, one_hot
 from polyshot.gp.predictive import log_expected_sigmoid_slopes
 
 _SMALLEST_OMEGA, _LARGEST_LOG_OMEGA = 1e-10, 3.0
@@ -151,7 +152,7 @@ def _class_sums(S: Tensor, h: Tensor, y: Tensor, n_way: int) -> Tensor:
     arrays = [as_array(x) for x in (S, h, y)]
     out = np.empty((len(h), n_way, n_way))
     in_threads(lambda first, last: _sum_by_class(*arrays, first, last, out), len(out), len(S) ** 2)
-    half = torch.from_numpy(out).to(S.device)
+    half = as_tensor(out).to(S.device)
     return half + half.mT
 
 

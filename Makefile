@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export POLYSHOT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test format bench bench-estimator clean
+.PHONY: demo test format bench bench-estimator results clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python -m polyshot.demo
@@ -31,6 +31,9 @@ bench: $(VENV)/.dev
 
 bench-estimator: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator
+
+results: $(VENV)/.runtime
+	$(BIN)/python results/run.py
 
 clean:
 	rm -rf $(VENV)

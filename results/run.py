@@ -1,0 +1,99 @@
+"""Train and evaluate every run that has a TOML file here; what is done is skipped, what was interrupted goes on.
+
+python results/run.py [PART OF A NAME...] [--jobs 2]
+
+results/PLACE/NAME.toml is trained in runs/results/PLACE/NAME (one thread) and evaluated by the paper's protocols into
+results/PLACE/NAME/*.json, with the training log beside them. Two jobs at a time use two cores best. When a folder's
+runs change, its comparison.json is made anew: every run's paired difference to `ove-pl`.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from polyshot.checkpoint import write_atomically
+from polyshot.config import TrainingConfig, read_toml
+from polyshot.evaluation.evaluate import compare_results
+from polyshot.evaluation.results import COMPARISON_FORMAT, find_results, to_json
+
+HERE = Path(__file__).parent
+RUNS = HERE.parent / "runs" / "results"
+RIVAL = "ove-pl"
+
+
+def protocols(config: TrainingConfig) -> list[str]:
+    """Corruption is for photographs."""
+    return ["accuracy", "out-of-episode", *(["corruption"] if config.scenario == "cub" else [])]
+
+
+def wanted_files(config: TrainingConfig) -> set[str]:
+    corrupted = {f"corruption-{name}-5.json" for name in ("gaussian_noise", "impulse_noise", "defocus_blur")}
+    return {"accuracy.json", "out-of-episode.json"} | (corrupted if config.scenario == "cub" else set())
+
+
+def finished(toml: Path) -> bool:
+    """Whether all its results are there, of a run with these settings."""
+    values, folder = read_toml(toml), toml.with_suffix("")
+    if not all((folder / name).is_file() for name in wanted_files(TrainingConfig.from_mapping(values))):
+        return False
+    trained = find_results([folder])[0].training
+    given = {**values, **values.pop("options", {})}
+    return all({**trained, **trained["options"]}[name] == value for name, value in given.items())
+
+
+def execute(toml: Path) -> str:
+    """Train and evaluate; returns what went wrong, if anything did."""
+    place = toml.relative_to(HERE).with_suffix("")
+    run, out = RUNS / place, toml.parent
+    run.parent.mkdir(parents=True, exist_ok=True)
+    chosen = [word for p in protocols(TrainingConfig.from_mapping(read_toml(toml))) for word in ("--protocol", p)]
+    start = time.monotonic()
+    print(f"{place}: started", flush=True)
+    with run.with_suffix(".log").open("a", encoding="utf-8") as log:
+        for command in (
+            ["train", str(toml), "--out", str(run), "--threads", "1"],
+            ["evaluate", str(run), "--out", str(out), *chosen],
+        ):
+            words = [sys.executable, "-m", "polyshot", *command]
+            done = subprocess.run(words, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+            if done.returncode:
+                return f"{place}: polyshot {command[0]} failed; {log.name} says why"
+    shutil.copy(run / "log.jsonl", out / run.name / "log.jsonl")
+    print(f"{place}: done in {(time.monotonic() - start) / 60:.1f} min", flush=True)
+    return ""
+
+
+def compare(folder: Path) -> None:
+    """Every run of the folder against the rival, on equal episodes."""
+    entries = compare_results(find_results([folder]), RIVAL)
+    if entries:
+        content = to_json({"format": COMPARISON_FORMAT, "comparisons": entries})
+        write_atomically(folder / "comparison.json", content)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="only runs whose place and name contain one of these, in this order")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args(arguments)
+    files = sorted(HERE.rglob("*.toml"))
+    parts = given.names or [""]
+    chosen = list(dict.fromkeys(f for part in parts for f in files if part in str(f.relative_to(HERE))))
+    waiting = [f for f in chosen if not finished(f)]
+    print(f"{len(chosen)} runs, {len(chosen) - len(waiting)} done", flush=True)
+    with ThreadPoolExecutor(given.jobs) as pool:
+        failures = [text for text in pool.map(execute, waiting) if text]
+    for folder in sorted({f.parent for f in waiting if finished(f)}):
+        compare(folder)
+    if failures:
+        sys.exit("\n".join(failures))
+
+
+if __name__ == "__main__":
+    main()

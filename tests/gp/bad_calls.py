@@ -46,6 +46,7 @@ CALLS = {
     "queries of another width": lambda: predictive_likelihood(MODEL, Cosine(), X, Y, X_QUERY[:, :3], Y[:2], 2),
     "an unknown rule": lambda: predict(MODEL, K, Y, SITES, torch.ones(2, 3), torch.ones(2), rule="softmax"),
     "an unknown start": lambda: gibbs(MODEL, K, Y, 2, start="posterior"),
+    "an unknown slope": lambda: marginal_likelihood(MODEL, Cosine(), X, Y, 2, slope="rough"),
     "b and c of two sizes": lambda: sample_polya_gamma(torch.ones(2).long(), torch.ones(3)),
 }
 

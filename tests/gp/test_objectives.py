@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from checks import assert_mean, central_difference
+from checks import assert_close, assert_mean, central_difference
 from integration import logistic_softmax_posterior, one_vs_each_posterior
 from oracle import Dense, array
 from tasks import make_task, tensor
@@ -16,11 +16,13 @@ from polyshot.gp import (
     LogisticSoftmaxGP,
     Logits,
     OneVsEachGP,
+    Sites,
     class_log_probs,
     gibbs,
     marginal_likelihood,
     predictive_likelihood,
 )
+from polyshot.gp.gibbs import Prior, draw_probes
 from polyshot.gp.predictive import sobol_normal
 
 MODELS = {"one-vs-each": OneVsEachGP(), "logistic-softmax": LogisticSoftmaxGP(), "least-squares": LeastSquaresGP(0.5)}
@@ -211,3 +213,31 @@ def test_learning_the_scale_finds_the_maximum_of_the_evidence():
     best = max(evidence(s) for s in np.linspace(-6, 4, 41))
     assert evidence(3.0) < best - 0.05
     assert evidence(kernel.log_scale.item()) > best - 0.01
+
+
+@pytest.mark.parametrize("name", ["one-vs-each", "logistic-softmax"])
+def test_sampled_slopes_of_the_log_marginal_have_the_exact_one_as_their_mean(name):
+    model, task, n_chains = MODELS[name], make_task(n=6, n_way=3, log_scale=1.0, seed=2), 4000
+    K, mean = tensor(task.K), tensor(task.mean)
+    sites = gibbs(model, K, task.labels, 3, n_chains=1, n_steps=2, mean=mean, latent=False, seed=0).draws
+    many = Sites(*(part.expand(n_chains, -1, -1) for part in sites))
+    prior = Prior(K, tensor(task.root), torch.zeros(1, 6, 3, dtype=K.dtype))
+    probes = draw_probes(model, prior, task.labels, many.omega, [np.random.default_rng(1)])
+    value, a, slopes = model.marginal(K, task.labels, many, mean, probes)
+    exact = model.marginal(K, task.labels, sites, mean)
+    assert_close(array(value), np.full(n_chains, array(exact.value)), 1e-10)
+    assert_close(array(a[:1]), array(exact.a), 1e-10)
+    assert_mean(array(slopes), array(exact.slope)[0])
+
+
+def test_the_sampled_objective_has_the_value_of_the_exact_one_and_another_slope():
+    kernel, (x, y, _, _) = RBF().double(), episode()
+    results = []
+    for slope in ("exact", "sampled"):
+        kernel.zero_grad()
+        value = marginal_likelihood(OneVsEachGP(), kernel, x, y, N_WAY, slope=slope, **OPTIONS)
+        value.backward()
+        results.append((value.item(), kernel.log_scale.grad.item()))
+    (exact, exact_slope), (sampled, sampled_slope) = results
+    assert sampled == pytest.approx(exact, rel=1e-10)
+    assert sampled_slope != pytest.approx(exact_slope, rel=1e-3)

@@ -106,29 +106,28 @@ def _workspace(C, N):
 
 @no_type_check
 @njit(**OPTIONS)
-def _solve_chain(K, y, workspace, variance):
-    """One chain: from omega and r, in the workspace, to a in it; False if it is not PD.
-
-    `variance` [C, N] receives the posterior variances of psi, if it is not empty.
-    """
+def _factor_chain(K, y, workspace):
+    """One chain's factors, from omega in the workspace; returns log |I + K A^T Omega A|, or nan if it is not PD."""
     R, square, JT, rows, vectors, tables = workspace
     H, L, V, C1, L1, Z = square[0], square[1], square[2], square[3], square[4], square[5]
-    root, t, p, g, Kx = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
-    w, r, h, a = tables[0], tables[1], tables[2], tables[3]
+    root, p, w = vectors[0], vectors[2], tables[0]
     C, N = w.shape
     C1[:] = 0.0
+    log_det = 0.0
     for c in range(C):
         n = rows_with_sites(w[c], rows, root)
         Rc = R[c]
         if not class_block(K, root, rows, n, H, L, V, Rc):
-            return False
+            return np.nan
+        for i in range(n):
+            log_det += 2.0 * np.log(L[i, i])
         C1 += Rc
         for j in range(N):  # J[:, j] = R_{y_j} K[:, j]
             if y[j] == c:
                 for i in range(0, N, 4):
                     JT[j, i], JT[j, i + 1], JT[j, i + 2], JT[j, i + 3] = dot4(Rc, i, K, j, N)
     if not cholesky_lower(C1, L1, N):
-        return False
+        return np.nan
     for i in range(N):  # Z = L1^-1 (I - J)
         for j in range(N):
             Z[i, j] = -JT[j, i]
@@ -150,9 +149,21 @@ def _solve_chain(K, y, workspace, variance):
             p[k] = -Z[k, i]
         subtract_rows(p, Z, N, H[i], i + 1)
     if not cholesky_lower(H, L, N):
-        return False
-    if variance.shape[0] > 0:
-        _contrast_variances(K, y, R, L1, L, Z, JT, variance)
+        return np.nan
+    for i in range(N):
+        log_det += 2.0 * np.log(L1[i, i]) + 2.0 * np.log(L[i, i])
+    return log_det
+
+
+@no_type_check
+@njit(**OPTIONS)
+def _solve_chain(K, y, workspace):
+    """From r to a, both in the workspace, by the chain's factors."""
+    R, square, _, _, vectors, tables = workspace
+    L, L1, Z = square[1], square[4], square[5]
+    t, p, g, Kx = vectors[1], vectors[2], vectors[3], vectors[4]
+    r, h, a = tables[1], tables[2], tables[3]
+    C, N = r.shape
     t[:] = 0.0
     for c in range(C):  # h = R r, t = C1^-1 sum_c R_c r_c
         times(R[c], r[c], h[c], N)
@@ -182,29 +193,35 @@ def _solve_chain(K, y, workspace, variance):
         times(R[c], Kx, a[c], N)
         for i in range(N):
             a[c, i] = (p[i] if y[i] == c else 0.0) - h[c, i] - a[c, i]
-    return True
 
 
 @no_type_check
 @njit(**OPTIONS)
-def solve_chains(K, y, omega, r, first, last, a, variance):
-    """Fill a[i] for the chains i in first..last-1; returns the first chain that is not PD, or -1.
+def solve_chains(K, y, omega, r, first, last, a, log_det, variance):
+    """Fill a[:, i] and log_det[i] for the chains i in first..last-1; returns the first chain that is not PD, or -1.
 
-    K [B, N, N], y [B, N], omega, r, a [B * M, N, C], all float64 (y int64) and contiguous. If `variance`, of the
-    same shape, is not empty, it receives the posterior variances of psi.
+    K [B, N, N], y [B, N], omega [B * M, N, C], r and a [S, B * M, N, C] for S right-hand sides, log_det [B * M], all
+    float64 (y int64) and contiguous. If `variance`, of omega's shape, is not empty, it receives the posterior
+    variances of psi.
     """
     n_chains, N, C = omega.shape[0] // K.shape[0], omega.shape[1], omega.shape[2]
     workspace = _workspace(C, N)
     tables = workspace[5]
     spread = np.empty((C if variance.shape[0] > 0 else 0, N))
     for chain in range(first, last):
+        Kb, yb = K[chain // n_chains], y[chain // n_chains]
         tables[0] = omega[chain].T
-        tables[1] = r[chain].T
-        if not _solve_chain(K[chain // n_chains], y[chain // n_chains], workspace, spread):
+        log_det[chain] = _factor_chain(Kb, yb, workspace)
+        if np.isnan(log_det[chain]):
             return chain
-        a[chain] = tables[3].T
         if variance.shape[0] > 0:
+            R, square, JT, _, _, _ = workspace
+            _contrast_variances(Kb, yb, R, square[4], square[1], square[5], JT, spread)
             variance[chain] = spread.T
+        for s in range(r.shape[0]):
+            tables[1] = r[s, chain].T
+            _solve_chain(Kb, yb, workspace)
+            a[s, chain] = tables[3].T
     return -1
 
 
@@ -218,7 +235,7 @@ def correct_chains(K, y, omega, kappa, f0, noise, first, last, f):
     n_chains, N, C = omega.shape[0] // K.shape[0], omega.shape[1], omega.shape[2]
     workspace = _workspace(C, N)
     tables = workspace[5]
-    nothing, Ka = np.empty((0, N)), np.empty(N)
+    Ka = np.empty(N)
     for chain in range(first, last):
         Kb, yb = K[chain // n_chains], y[chain // n_chains]
         for i in range(N):  # r = kappa / omega - psi - noise / sqrt(omega)
@@ -229,8 +246,9 @@ def correct_chains(K, y, omega, kappa, f0, noise, first, last, f):
                 if w > 0.0:
                     psi = f0[chain, i, yb[i]] - f0[chain, i, c]
                     tables[1, c, i] = kappa[chain, i, c] / w - psi - noise[chain, i, c] / np.sqrt(w)
-        if not _solve_chain(Kb, yb, workspace, nothing):
+        if np.isnan(_factor_chain(Kb, yb, workspace)):
             return chain
+        _solve_chain(Kb, yb, workspace)
         for c in range(C):
             times(Kb, tables[3, c], Ka, N)
             for i in range(N):

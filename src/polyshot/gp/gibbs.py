@@ -13,7 +13,7 @@ from polyshot.gp.checks import check_task
 from polyshot.gp.expectation_propagation import fit_propagation
 from polyshot.gp.model import GPModel
 from polyshot.gp.one_vs_each import OneVsEachGP
-from polyshot.gp.posterior import Mean, Sites, full_mean, psd_root
+from polyshot.gp.posterior import Mean, Sites, full_mean, psd_root, residual
 from polyshot.gp.random import Seeds, as_generators, standard_normal
 from polyshot.gp.variational import draw_variational_sites, fit_variational
 
@@ -66,6 +66,19 @@ def draw_latent(
     f0 = draw_prior(prior, sites.omega.shape[-3], generators)
     noise = standard_normal(generators, f0.shape[-3:], prior.K).reshape(f0.shape)
     return model.correct(prior.K, y, sites, f0, noise)
+
+
+def draw_probes(
+    model: GPModel,
+    prior: Prior,
+    y: Int[Tensor, "*batch n"],
+    omega: Float[Tensor, "*batch m n c"],
+    generators: Sequence[np.random.Generator],
+) -> Float[Tensor, "*batch m n c"]:
+    """v ~ N(0, B), B = A K A^T + diag(1 / omega), of a prior with mean zero; zero where there is no site."""
+    f0 = draw_prior(prior, omega.shape[-3], generators)
+    noise = standard_normal(generators, f0.shape[-3:], prior.K).reshape(f0.shape)
+    return residual(Sites(omega, torch.zeros_like(omega)), model.contrast(f0, y), noise)
 
 
 def gibbs_step(

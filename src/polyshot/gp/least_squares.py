@@ -62,7 +62,12 @@ class LeastSquaresGP(GPModel):
         )
 
     def log_marginal(
-        self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        sites: Sites,
+        mean: Mean = 0.0,
+        probes: Float[Tensor, "*batch m n c"] | None = None,
     ) -> Float[Tensor, "*batch m"]:
-        """Log marginal likelihood of the targets, differentiable in K, the mean and the noise."""
+        """Log marginal likelihood of the targets, differentiable in K, the mean and the noise; always exact."""
         return self.condition(K.double(), y, sites, mean).log_marginal

@@ -6,7 +6,7 @@ prediction (predictive.py) and learning (objectives.py) are written once, for al
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,14 @@ from polyshot.gp.likelihoods import Likelihood
 from polyshot.gp.posterior import Conditional, Mean, Sites, full_mean, residual, site_factor
 
 _CHUNK_BYTES = 2**26
+
+
+class Marginal(NamedTuple):
+    """log p(Y | X, sites), its derivative a in the mean, and twice its derivative in K, sum_c a_c a_c^T - G_cc."""
+
+    value: Float[Tensor, "*batch m"]
+    a: Float[Tensor, "*batch m n c"]
+    slope: Float[Tensor, "*batch m n n"]
 
 
 class GPModel(ABC):
@@ -72,17 +80,40 @@ class GPModel(ABC):
         return sites
 
     def log_marginal(
-        self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        sites: Sites,
+        mean: Mean = 0.0,
+        probes: Float[Tensor, "*batch m n c"] | None = None,
     ) -> Float[Tensor, "*batch m"]:
         """log p(Y | X, sites) of each chain, with its closed-form gradient in K and in the mean.
 
         Its integral over the prior of the auxiliary variables is p(Y | X) itself: no factor is dropped that
-        depends on them.
+        depends on them. `probes` v ~ N(0, B), one a chain, make the gradient in K an unbiased estimate: b = A^T B^-1 v
+        has covariance G, so that b b^T stands for G, which is most of the work.
         """
         K = K.double()
         mean = full_mean(mean, (*K.shape[:-1], sites.omega.shape[-1]), K)
-        result: Tensor = _LogMarginal.apply(K, mean, self, y, sites)  # type: ignore[no-untyped-call]
+        result: Tensor = _LogMarginal.apply(K, mean, self, y, sites, probes)  # type: ignore[no-untyped-call]
         return result
+
+    def marginal(
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        sites: Sites,
+        mean: Mean,
+        probes: Float[Tensor, "*batch m n c"] | None = None,
+    ) -> Marginal:
+        """The log-marginal and its derivatives, exact or by probes (`log_marginal`)."""
+        at_once = self.condition(K, y, sites, mean)
+        if probes is None:
+            G = at_once.block_sum()
+        else:
+            b = self.solve(K, y, sites.omega, probes)
+            G = b @ b.mT
+        return Marginal(at_once.log_marginal, at_once.a, at_once.a @ at_once.a.mT - G)
 
 
 def chain_chunks(sites: Sites, n_query: int = 0) -> list[Sites]:
@@ -98,26 +129,29 @@ class _LogMarginal(torch.autograd.Function):
     """d/dK is half the sum over classes of a_c a_c^T - G_cc, d/dmean is a; nothing is differentiated through."""
 
     @staticmethod
-    def forward(ctx: Any, K: Tensor, mean: Tensor, model: GPModel, y: Tensor, sites: Sites) -> Tensor:
-        values, slopes, weights = [], [], []
+    def forward(
+        ctx: Any, K: Tensor, mean: Tensor, model: GPModel, y: Tensor, sites: Sites, probes: Tensor | None
+    ) -> Tensor:
+        values, weights, slopes, done = [], [], [], 0
         for chunk in chain_chunks(sites):
-            conditional = model.condition(K, y, chunk, mean)
-            values.append(conditional.log_marginal)
-            weights.append(conditional.a)
+            size = chunk.omega.shape[-3]
+            part = None if probes is None else probes[..., done : done + size, :, :]
+            done += size
             if ctx.needs_input_grad[0]:
-                slopes.append((conditional.a @ conditional.a.mT - conditional.block_sum()) / 2)
+                value, a, slope = model.marginal(K, y, chunk, mean, part)
+                slopes.append(slope / 2)
+            else:
+                conditional = model.condition(K, y, chunk, mean)
+                value, a = conditional.log_marginal, conditional.a
+            values.append(value)
+            weights.append(a)
         ctx.save_for_backward(torch.cat(slopes, -3) if slopes else None, torch.cat(weights, -3))
         return torch.cat(values, -1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, None, None, None, None]:
         slopes, weights = ctx.saved_tensors
         factor = grad[..., None, None]
-        return (
-            None if slopes is None else (factor * slopes).sum(-3),
-            (factor * weights).sum(-3),
-            None,
-            None,
-            None,
-        )
+        in_K = None if slopes is None else (factor * slopes).sum(-3)
+        return in_K, (factor * weights).sum(-3), None, None, None, None

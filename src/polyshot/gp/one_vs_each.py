@@ -34,7 +34,7 @@ from polyshot.gp._chains import correct_chains, solve_chains
 from polyshot.gp._threads import in_threads
 from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.likelihoods import OneVsEach
-from polyshot.gp.model import GPModel
+from polyshot.gp.model import GPModel, Marginal
 from polyshot.gp.polya_gamma import sample_polya_gamma
 from polyshot.gp.posterior import (
     Conditional,
@@ -133,11 +133,32 @@ class OneVsEachGP(GPModel):
         mu = full_mean(mean, (*K.shape[:-1], n_way), K)[..., None, :, :]
         psi_mu = self.contrast(mu, y)
         a = star.solve(residual(sites, psi_mu.expand_as(sites.omega)), y)
-        q = sites.kappa - sites.omega * psi_mu
-        quadratic = (q * self.contrast(Kb @ a, y)).sum((-2, -1))
-        offset = (sites.kappa * (psi_mu - 2 * np.log(2.0)) - sites.omega * psi_mu**2 / 2).sum((-2, -1))
         log_det = log_det_H + log_determinant(L1) + log_determinant(L2)
-        return OneVsEachConditional(K, R, a, offset + (quadratic - log_det) / 2, star)
+        return OneVsEachConditional(K, R, a, self._log_marginal(K, y, sites, psi_mu, a, log_det), star)
+
+    def _log_marginal(self, K: Tensor, y: Tensor, sites: Sites, psi_mu: Tensor, a: Tensor, log_det: Tensor) -> Tensor:
+        """log p(Y | X, omega) from the weights a of the posterior mean."""
+        q = sites.kappa - sites.omega * psi_mu
+        quadratic = (q * self.contrast(K[..., None, :, :] @ a, y)).sum((-2, -1))
+        offset = (sites.kappa * (psi_mu - 2 * np.log(2.0)) - sites.omega * psi_mu**2 / 2).sum((-2, -1))
+        result: Tensor = offset + (quadratic - log_det) / 2
+        return result
+
+    def marginal(
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        sites: Sites,
+        mean: Mean,
+        probes: Float[Tensor, "*batch m n c"] | None = None,
+    ) -> Marginal:
+        """As the base class has it; with probes, which need no block of G, by the compiled loop over chains."""
+        if probes is None:
+            return super().marginal(K, y, sites, mean)
+        psi_mu = self.contrast(full_mean(mean, (*K.shape[:-1], sites.omega.shape[-1]), K)[..., None, :, :], y)
+        r = torch.stack([residual(sites, psi_mu.expand_as(probes)), probes])
+        (a, b), log_det, _ = self._compiled_solve(K, y, sites.omega, r)
+        return Marginal(self._log_marginal(K, y, sites, psi_mu, a, log_det), a, a @ a.mT - b @ b.mT)
 
     def solve(
         self,
@@ -147,7 +168,7 @@ class OneVsEachGP(GPModel):
         r: Float[Tensor, "*batch m n c"],
     ) -> Float[Tensor, "*batch m n c"]:
         """A^T B^-1 r for one right-hand side a chain, by the compiled loop over chains."""
-        return self._compiled_solve(K, y, omega, r, with_variance=False)[0]
+        return self._compiled_solve(K, y, omega, r[None])[0][0]
 
     def solve_with_variance(
         self,
@@ -157,19 +178,22 @@ class OneVsEachGP(GPModel):
         r: Float[Tensor, "*batch m n c"],
     ) -> tuple[Float[Tensor, "*batch m n c"], Float[Tensor, "*batch m n c"]]:
         """`solve`, and the posterior variance of psi = f_y - f_c for every example."""
-        return self._compiled_solve(K, y, omega, r, with_variance=True)
+        a, _, variance = self._compiled_solve(K, y, omega, r[None], with_variance=True)
+        return a[0], variance.reshape(omega.shape)
 
     def _compiled_solve(
-        self, K: Tensor, y: Tensor, omega: Tensor, r: Tensor, with_variance: bool
-    ) -> tuple[Tensor, Tensor]:
+        self, K: Tensor, y: Tensor, omega: Tensor, r: Tensor, with_variance: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """a [S, *batch, M, N, C] for r of that shape, log |I + K A^T Omega A|, and the variances of psi or nothing."""
         n, n_way = omega.shape[-2:]
-        task, chains = (K.reshape(-1, n, n), y.reshape(-1, n)), (x.reshape(-1, n, n_way) for x in (omega, r))
-        arrays = [as_array(x) for x in (*task, *chains)]
-        a = np.empty_like(arrays[2])
-        variance = np.empty_like(a) if with_variance else np.empty((0, 0, 0))
-        in_threads(lambda first, last: solve_chains(*arrays, first, last, a, variance), len(a), n_way * n**3)
-        spread = variance.reshape(omega.shape) if with_variance else variance
-        return as_tensor(a.reshape(omega.shape)).to(K.device), as_tensor(spread).to(K.device)
+        flat = (K.reshape(-1, n, n), y.reshape(-1, n), omega.reshape(-1, n, n_way), r.reshape(len(r), -1, n, n_way))
+        arrays = [as_array(x) for x in flat]
+        a, log_det = np.empty_like(arrays[3]), np.empty(len(arrays[2]))
+        variance = np.empty_like(arrays[2]) if with_variance else np.empty((0, 0, 0))
+        out = a, log_det, variance
+        in_threads(lambda first, last: solve_chains(*arrays, first, last, *out), len(log_det), n_way * n**3)
+        a, log_det = a.reshape(r.shape), log_det.reshape(omega.shape[:-2])
+        return as_tensor(a).to(K.device), as_tensor(log_det).to(K.device), as_tensor(variance).to(K.device)
 
     def correct(
         self,
@@ -199,8 +223,9 @@ class OneVsEachConditional(Conditional):
     ) -> Logits:
         """Mean and full C x C covariance of the query logits (Section 4.4)."""
         F1, F2 = self.star.factors()
-        first, second = query_products(K_star, F1), query_products(K_star, F2)
-        coupling = (first @ first.mT - second @ second.mT).movedim(-3, -4)
+        both = torch.cat([query_products(K_star, F1), query_products(K_star, F2)], -1)
+        n = K_star.shape[-1]
+        coupling = (both @ torch.cat([both[..., :n], -both[..., n:]], -1).mT).movedim(-3, -4)
         independent = super().query(K_star, k_star_star, mean)
         return Logits(independent.mean, independent.covariance + coupling)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
 from polyshot.gp import ConstantMean, GPModel, Kernel, Prediction, Sites, gibbs, predict
-from polyshot.gp.objectives import marginal_likelihood, predictive_likelihood
+from polyshot.gp.objectives import Slope, marginal_likelihood, predictive_likelihood
 from polyshot.gp.predictive import Rule
 from polyshot.gp.random import Seed, as_generator
 from polyshot.methods.base import FewShotMethod, QueryFunction, Space, averaged_statistics, check_support, evaluating
@@ -28,6 +28,7 @@ class GPMethod(FewShotMethod):
     of the queries given the support; both per example.
     kernel_rate: learning rate of the kernel's own parameters (and of the prior mean and the noise); these are a few
     numbers that must travel far, so that the network's rate would take thousands of episodes.
+    slope: of the marginal likelihood's log-determinant, "exact" or "sampled" (gp.objectives).
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class GPMethod(FewShotMethod):
         n_chains: int,
         n_steps: int,
         kernel_rate: float,
+        slope: Slope = "exact",
         mean: ConstantMean | None = None,
     ) -> None:
         super().__init__(space, backbone)
@@ -53,6 +55,7 @@ class GPMethod(FewShotMethod):
         self.n_chains = n_chains
         self.n_steps = n_steps
         self.kernel_rate = kernel_rate
+        self.slope: Slope = slope
 
     def model(self) -> GPModel:
         """The GP model, as a function of what is learned of it."""
@@ -81,7 +84,9 @@ class GPMethod(FewShotMethod):
         features: Tensor = self.backbone(x)
         return features.double()
 
-    def calibration_loss(self, x: Tensor, y: Tensor, n_support: int, n_way: int) -> Tensor | float:
+    def calibration_loss(
+        self, x: Tensor, y: Tensor, n_support: int, n_way: int, rngs: Sequence[np.random.Generator]
+    ) -> Tensor | float:
         """A term of value zero whose gradient teaches parameters that only prediction has; x are features [B, N, d]."""
         return 0.0
 
@@ -117,12 +122,14 @@ class GPMethod(FewShotMethod):
             "seed": list(rngs),
         }
         if self.objective == "ml":
-            value = marginal_likelihood(self.model(), self.kernel, x, y, n_way, **settings) / y.shape[-1]
+            value = (
+                marginal_likelihood(self.model(), self.kernel, x, y, n_way, slope=self.slope, **settings) / y.shape[-1]
+            )
         else:
             value = predictive_likelihood(
                 self.model(), self.kernel, x[:, :n], y[:, :n], x[:, n:], y[:, n:], n_way, rule=self.rule, **settings
             ) / (y.shape[-1] - n)
-        yield self.calibration_loss(x.detach(), y, n, n_way) - value
+        yield self.calibration_loss(x.detach(), y, n, n_way, rngs) - value
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
         """The posterior's sites are found once; a query costs its kernel with the support set."""

@@ -18,12 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyshot.gp import OneVsEachGP, Sites, fit_propagation, make_kernel, predict
+from polyshot.gp import OneVsEachGP, Sites, fit_propagation, make_kernel
+from polyshot.gp.objectives import Slope, scale_slope
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
 
-_STEP = 0.25  # of the logarithm of the prediction's factor, for its slope
+_EVERY = 4  # the prediction's factor learns from one episode in so many, which are enough for a single number
 
 
 class OVEGP(GPMethod):
@@ -42,6 +43,7 @@ class OVEGP(GPMethod):
         n_steps: int = 1,
         inference: Literal["propagation", "gibbs"] = "propagation",
         test_steps: int = 50,
+        slope: Slope = "sampled",
         rule: Rule = "log-sigmoid",
         calibrate: bool = True,
     ) -> None:
@@ -54,6 +56,7 @@ class OVEGP(GPMethod):
             n_chains=n_chains,
             n_steps=n_steps,
             kernel_rate=kernel_rate,
+            slope=slope,
         )
         self.inference = inference
         self.test_steps = test_steps
@@ -67,33 +70,19 @@ class OVEGP(GPMethod):
         """exp(log_factor), or one."""
         return 1.0 if self.log_factor is None else self.log_factor.double().exp()
 
-    def calibration_loss(self, x: Tensor, y: Tensor, n_support: int, n_way: int) -> Tensor | float:
-        """Minus the queries' log-probability as predicted by expectation propagation, as a function of the factor.
-
-        Its slope is a difference of two values, because the sites change with the factor too. Both are fitted at once.
-        """
+    def calibration_loss(
+        self, x: Tensor, y: Tensor, n_support: int, n_way: int, rngs: Sequence[np.random.Generator]
+    ) -> Tensor | float:
+        """Minus the queries' log-probability as it will be predicted, as a function of the factor alone."""
         if self.log_factor is None:
             return 0.0
-        with torch.no_grad():
-            steps = torch.tensor([_STEP, -_STEP], dtype=x.dtype, device=x.device)
-            factors = (self.log_factor + steps).exp()[:, None, None, None]
-            x, query = x[:, :n_support].expand(2, -1, -1, -1), x[:, n_support:].expand(2, -1, -1, -1)
-            labels = y[:, :n_support].expand(2, -1, -1)
-            K = factors * self.kernel(x)
-            sites = fit_propagation(self.model(), K, labels, n_way, tolerance=1e-2).sites
-            log_probs = predict(
-                self.model(),
-                K,
-                labels,
-                sites,
-                factors * self.kernel(query, x),
-                factors.squeeze(-1) * self.kernel.diagonal(query),
-                rule=self.rule,
-                seed=0,
-            ).log_probs
-            right = log_probs.gather(-1, y[:, n_support:].expand(2, -1, -1)[..., None]).squeeze(-1).mean(-1)
-            slope = (right[0] - right[1]) / (2 * _STEP)
-        return -slope * (self.log_factor - self.log_factor.detach())
+        slopes = x.new_zeros(len(x))
+        if chosen := [k for k, rng in enumerate(rngs) if rng.integers(_EVERY) == 0]:
+            support, query = [(x[chosen, part], y[chosen, part]) for part in (slice(n_support), slice(n_support, None))]
+            slopes[chosen] = scale_slope(
+                self.model(), self.kernel, *support, *query, n_way, self.log_factor, rule=self.rule
+            )
+        return -slopes * (self.log_factor - self.log_factor.detach())
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
         """The last step of the chains, or the sites of expectation propagation."""

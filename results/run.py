@@ -13,13 +13,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from polyshot.checkpoint import write_atomically
 from polyshot.config import TrainingConfig, read_toml
 from polyshot.evaluation.evaluate import compare_results
+from polyshot.evaluation.protocols import Changes, plan
 from polyshot.evaluation.results import COMPARISON_FORMAT, find_results, to_json
 
 HERE = Path(__file__).parent
@@ -27,20 +27,17 @@ RUNS = HERE.parent / "runs" / "results"
 RIVAL = "ove-pl"
 
 
-def protocols(config: TrainingConfig) -> list[str]:
+def protocols(toml: Path) -> list[str]:
     """Corruption is for photographs."""
-    return ["accuracy", "out-of-episode", *(["corruption"] if config.scenario == "cub" else [])]
-
-
-def wanted_files(config: TrainingConfig) -> set[str]:
-    corrupted = {f"corruption-{name}-5.json" for name in ("gaussian_noise", "impulse_noise", "defocus_blur")}
-    return {"accuracy.json", "out-of-episode.json"} | (corrupted if config.scenario == "cub" else set())
+    return ["accuracy", "out-of-episode", *(["corruption"] if read_toml(toml)["scenario"] == "cub" else [])]
 
 
 def finished(toml: Path) -> bool:
     """Whether all its results are there, of a run with these settings."""
     values, folder = read_toml(toml), toml.with_suffix("")
-    if not all((folder / name).is_file() for name in wanted_files(TrainingConfig.from_mapping(values))):
+    config = TrainingConfig.from_mapping(values, str(toml))
+    names = [settings.name for protocol in protocols(toml) for settings in plan(protocol, config, Changes())]
+    if not all((folder / f"{name}.json").is_file() for name in names):
         return False
     trained = find_results([folder])[0].training
     given = {**values, **values.pop("options", {})}
@@ -52,7 +49,7 @@ def execute(toml: Path) -> str:
     place = toml.relative_to(HERE).with_suffix("")
     run, out = RUNS / place, toml.parent
     run.parent.mkdir(parents=True, exist_ok=True)
-    chosen = [word for p in protocols(TrainingConfig.from_mapping(read_toml(toml))) for word in ("--protocol", p)]
+    chosen = [word for protocol in protocols(toml) for word in ("--protocol", protocol)]
     start = time.monotonic()
     print(f"{place}: started", flush=True)
     with run.with_suffix(".log").open("a", encoding="utf-8") as log:
@@ -77,11 +74,12 @@ def compare(folder: Path) -> None:
         write_atomically(folder / "comparison.json", content)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
+    """Run what is asked for and not done."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="only runs whose place and name contain one of these, in this order")
     parser.add_argument("--jobs", type=int, default=2)
-    given = parser.parse_args(arguments)
+    given = parser.parse_args()
     files = sorted(HERE.rglob("*.toml"))
     parts = given.names or [""]
     chosen = list(dict.fromkeys(f for part in parts for f in files if part in str(f.relative_to(HERE))))

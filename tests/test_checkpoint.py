@@ -61,13 +61,16 @@ def test_any_flipped_byte_is_noticed(saved: Path) -> None:
 
 def test_foreign_files_are_errors(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(DataError, match="no checkpoint of this version"):
+    with pytest.raises(DataError, match="was not written by this version of polyshot as polyshot-checkpoint-1"):
         load_checkpoint(tmp_path / "foreign.safetensors")
+    save_checkpoint(tmp_path / "other.safetensors", {"a": torch.ones(2)}, {}, "another kind 1")
+    with pytest.raises(DataError, match="was not written by"):
+        load_checkpoint(tmp_path / "other.safetensors")
     (tmp_path / "text").write_text("hello, this is no checkpoint at all, but long enough")
-    with pytest.raises(DataError, match="not a safetensors file"):
+    with pytest.raises(DataError, match="not a readable safetensors file"):
         load_checkpoint(tmp_path / "text")
     for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(DataError, match="no such checkpoint"):
+        with pytest.raises(DataError, match="no such file"):
             load_checkpoint(path)
 
 

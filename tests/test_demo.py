@@ -49,8 +49,9 @@ def test_the_demo_trains_evaluates_explains_and_does_nothing_twice(
 
 @pytest.mark.usefixtures("few_glyphs")
 def test_a_training_that_fails_says_where_to_read_why(tmp_path: Path) -> None:
-    (tmp_path / "demo" / "protonet").mkdir(parents=True)
-    (tmp_path / "demo" / "protonet" / "mine.txt").write_text("not a run")
+    for name, file, content in (("ove-gp", "log.jsonl", '{"episodes": 4}\n'), ("protonet", "mine.txt", "not a run")):
+        (tmp_path / "demo" / name).mkdir(parents=True)
+        (tmp_path / "demo" / name / file).write_text(content)  # ove-gp is done; protonet's place is taken
     with pytest.raises(TrainingError, match=r"protonet: training failed; .*protonet\.log says why"):
         run_demo(tmp_path / "demo", TINY)
     assert "holds other files and no run" in (tmp_path / "demo" / "protonet.log").read_text("utf-8")

@@ -137,6 +137,26 @@ def test_photographs_are_cropped_resized_and_normalised(tmp_path: Path) -> None:
     assert intake.note == ""
 
 
+def test_transparent_pixels_are_white(tmp_path: Path) -> None:
+    ink = drawings(1, 1, 0)[0][0]
+    rng = np.random.default_rng(0)
+    hidden = np.where(ink > 0, 0, rng.integers(0, 256, ink.shape)).astype(np.uint8)  # what no one is to see
+    Image.fromarray(np.dstack([hidden, hidden, hidden, ink])).save(tmp_path / "rgba.png")
+    Image.fromarray(np.dstack([hidden, ink])).save(tmp_path / "la.png")
+    Image.fromarray(np.where(ink > 0, 0, 100).astype(np.uint8)).save(tmp_path / "key.png", transparency=100)
+    Image.fromarray(255 - ink).save(tmp_path / "opaque.png")
+    files = [tmp_path / f"{name}.png" for name in ("rgba", "la", "key", "opaque")]
+    for shape in ((1, 28, 28), (3, 84, 84)):
+        intake = Intake.fitting(Space(shape, 2), files)
+        *transparent, opaque = intake(files)
+        assert intake.dark_ink == (shape[0] == 1)
+        assert all(torch.equal(image, opaque) for image in transparent)
+    Image.new("RGBA", (84, 84), (0, 100, 200, 51)).save(tmp_path / "veil.png")  # a fifth of the colour, the rest white
+    Image.new("RGB", (84, 84), (204, 224, 244)).save(tmp_path / "mixed.png")
+    veil, mixed = intake([tmp_path / "veil.png", tmp_path / "mixed.png"])
+    assert torch.equal(veil, mixed)
+
+
 @pytest.mark.parametrize("kind", [str, int, torch.tensor, np.array])
 def test_labels_of_any_kind_come_back(kind: Any, embeddings: Path) -> None:
     rng = np.random.default_rng(0)

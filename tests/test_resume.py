@@ -19,21 +19,11 @@ from polyshot.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.config import TrainingConfig
 from polyshot.errors import DataError, TrainingError
 from polyshot.training import train
-from small_runs import CHARACTERS, SMALL, assert_same_run, flags, log_lines, small, write_characters, write_embeddings
+from small_runs import CHARACTERS, SMALL, assert_same_run, flags, log_lines, small
 
 # Children start from a server that has imported all, so that a life is spent on training.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["polyshot.training"])
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return write_characters(tmp_path / "data")
-
-
-@pytest.fixture
-def embeddings(tmp_path: Path) -> str:
-    return f"embeddings:{write_embeddings(tmp_path / 'data' / 'own.npz')}"
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,10 @@ from polyshot.checkpoint import load_checkpoint
 from polyshot.errors import InputError
 from polyshot.team import Team, find_device
 from polyshot.training import train
-from small_runs import CHARACTERS, flags, log_lines, small, train_as_rank, weights, write_characters
+from small_runs import CHARACTERS, flags, log_lines, small, train_as_rank, weights
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["polyshot.training"])
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return write_characters(tmp_path / "data")
 
 
 def assert_close(two: Path, one: Path) -> None:

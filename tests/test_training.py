@@ -22,17 +22,7 @@ from polyshot.progress import Progress
 from polyshot.runs import load_method, package_versions, read_config
 from polyshot.team import Team
 from polyshot.training import Trainer, prepare, train
-from small_runs import CHARACTERS, flags, log_lines, small, weights, write_characters, write_embeddings
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return write_characters(tmp_path / "data")
-
-
-@pytest.fixture
-def embeddings(tmp_path: Path) -> str:
-    return f"embeddings:{write_embeddings(tmp_path / 'data' / 'own.npz')}"
+from small_runs import CHARACTERS, flags, log_lines, small, weights
 
 
 def trainer_for(config: Any, root: Path) -> tuple[Trainer, Any]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from polyshot.errors import DataError
 
 _FORMAT = "polyshot-checkpoint-1"
+_ANEW = "delete it and make it anew"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -34,28 +35,28 @@ def write_atomically(path: Path, content: bytes) -> None:
             temporary.unlink()
 
 
-def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any], kind: str = _FORMAT) -> None:
     """Write the tensors with a JSON record about them."""
     whole = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     text = json.dumps(record)
-    write_atomically(path, save(whole, {"format": _FORMAT, "record": text, "sha256": _digest(whole, text)}))
+    write_atomically(path, save(whole, {"format": kind, "record": text, "sha256": _digest(whole, text)}))
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and their record; a file that is not one of ours, or not whole, is a DataError."""
+def load_checkpoint(path: Path, kind: str = _FORMAT) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and their record; a file that is not one of ours of that kind, or not whole, is a DataError."""
     if not path.is_file():
-        raise DataError(f"{path}: there is no such checkpoint")
+        raise DataError(f"{path}: no such file")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(f"{path}: not a safetensors file, or cut short ({error}); delete it to start over") from error
-    if metadata.get("format") != _FORMAT:
-        raise DataError(f"{path}: a safetensors file, but no checkpoint of this version of polyshot ({_FORMAT})")
+        raise DataError(f"{path}: not a readable safetensors file, or cut short ({error}); {_ANEW}") from error
+    if metadata.get("format") != kind:
+        raise DataError(f"{path}: a safetensors file, but was not written by this version of polyshot as {kind}")
     record = metadata.get("record", "")
     if metadata.get("sha256") != _digest(tensors, record):
-        raise DataError(f"{path}: damaged, its content does not match its checksum; delete it to start over")
+        raise DataError(f"{path}: not a readable file, its content does not match its checksum; {_ANEW}")
     return tensors, json.loads(record)
 
 

@@ -90,13 +90,9 @@ def test_torchmetrics_puts_an_edge_into_the_bin_above_and_one_into_a_bin_of_its_
     assert expected_calibration_error(probs, labels, 4) == pytest.approx((0.75 + abs(0.9 + 1 - 2)) / 3)
 
 
-def test_all_right_and_sure_is_perfect() -> None:
+def test_sure_and_all_right_is_perfect_and_sure_and_all_wrong_the_worst() -> None:
     labels = np.array([0, 2, 1, 1])
     assert [f(np.eye(3)[labels], labels) for f in OF_PROBS] == [1, 0, 0, 0, 0]
-
-
-def test_all_wrong_and_sure_is_the_worst() -> None:
-    labels = np.array([0, 2, 1, 1])
     assert [f(np.eye(3)[(labels + 1) % 3], labels) for f in OF_PROBS] == [0, 1, 1, 2, -np.inf]
 
 

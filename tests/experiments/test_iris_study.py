@@ -1,4 +1,5 @@
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ from typer.testing import CliRunner
 
 from polyshot.cli import app
 from polyshot.errors import InputError
-from polyshot.experiments import iris_study
+from polyshot.experiments import iris_figures, iris_study
 from polyshot.experiments.iris import Effort, iris_kernel, make_split
+from polyshot.experiments.iris_maps import decision_maps
 from polyshot.experiments.iris_study import Settings, differences, pooled_ece, run_study, summarise
 
 QUICK = Effort(n_chains=16, n_steps=8, small_steps=16, n_weights=400, slice_chains=16, slice_steps=20)
@@ -109,20 +111,11 @@ def test_other_settings_never_take_over_parts(tmp_path: Path) -> None:
     assert run_study(tmp_path, Settings((1,), 2, 0, effort)) == first
 
 
-def test_the_command_writes_figures_numbers_and_words_and_goes_on(tmp_path: Path) -> None:
-    command = [
-        "figures",
-        "iris",
-        "--quick",
-        "--sizes",
-        "1,6",
-        "--splits",
-        "2",
-        "--workers",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
+def test_the_command_writes_figures_numbers_and_words_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iris_figures, "decision_maps", partial(decision_maps, n_points=21))
+    command = f"figures iris --quick --sizes 1,6 --splits 2 --workers 1 --out {tmp_path}".split()
     result = run(app, command)
     assert result.exit_code == 0, result.output
     assert "2 of 2 parts" in result.output

@@ -53,10 +53,14 @@ def map_images(
 
 
 def open_image(source: Path | bytes, mode: str) -> Image.Image:
-    """The whole image, decoded and upright, as `mode` ("RGB" or "L")."""
+    """The whole image, decoded and upright, on white where it is transparent, as `mode` ("RGB" or "L")."""
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
         image.load()
-        return ImageOps.exif_transpose(image).convert(mode)
+        upright = ImageOps.exif_transpose(image)
+    if upright.has_transparency_data:
+        white = Image.new("RGBA", upright.size, "white")
+        upright = Image.alpha_composite(white, upright.convert("RGBA"))
+    return upright.convert(mode)
 
 
 def fit_square(image: Image.Image, size: int) -> Image.Image:

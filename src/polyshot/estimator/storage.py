@@ -1,16 +1,13 @@
-"""A fitted classifier as one safetensors file whose header holds the rest as JSON; nothing is ever unpickled."""
+"""A fitted classifier as a checkpoint: its arrays as tensors, all the rest in the record; nothing is ever unpickled."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from polyshot.checkpoint import write_atomically
+from polyshot.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.inference import Posterior
@@ -37,13 +34,13 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
         raise InputError("only an integer random_state, or None, can be saved")
     covariance, sites = classifier.covariance_, classifier.posterior_.sites
     tensors = {
-        "X": torch.from_numpy(np.ascontiguousarray(classifier.X_fit_)),
+        "X": torch.from_numpy(classifier.X_fit_),
         "labels": torch.from_numpy(classifier.labels_),
-        "centre": covariance.centre.contiguous(),
-        "omega": sites.omega.contiguous(),
-        "kappa": sites.kappa.contiguous(),
-        "weights": classifier.weights_.contiguous(),
-        "weights_with_none": classifier.weights_with_none_.contiguous(),
+        "centre": covariance.centre,
+        "omega": sites.omega,
+        "kappa": sites.kappa,
+        "weights": classifier.weights_,
+        "weights_with_none": classifier.weights_with_none_,
     }
     header = {
         "parameters": parameters | {"kernel": _kernel_name(classifier.kernel)},
@@ -55,22 +52,16 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
         **{name: getattr(classifier, name) for name in _NUMBERS},
     }
     if isinstance(classifier.kernel, Kernel):
-        tensors |= {f"kernel.{k}": v.detach().clone() for k, v in classifier.kernel.state_dict().items()}
-    write_atomically(path, tensors_to_bytes(tensors, {"format": _FORMAT, "json": json.dumps(header)}))
+        tensors |= {f"kernel.{k}": v for k, v in classifier.kernel.state_dict().items()}
+    save_checkpoint(path, tensors, header, _FORMAT)
 
 
 def load(path: Path) -> "OneVsEachClassifier":
     """The classifier, or a DataError that says what is wrong with the file."""
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
+    tensors, header = load_checkpoint(path, _FORMAT)
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != _FORMAT:
-                raise DataError(f"{path}: was not written by OneVsEachClassifier.save ({_FORMAT})")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return _rebuilt(json.loads(metadata["json"]), tensors)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        return _rebuilt(header, tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{path}: not a readable classifier ({error}); save it again") from error
 
 

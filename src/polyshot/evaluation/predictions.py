@@ -4,13 +4,13 @@ A chunk is computed by one thread whatever the number of processes, and from its
 the same to the bit however many processes there are and however often the work was stopped.
 """
 
+import contextlib
 import json
 import multiprocessing
 import pickle
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -28,6 +28,7 @@ from polyshot.evaluation.protocols import Chunk, Settings
 from polyshot.methods import FewShotMethod
 from polyshot.methods.embedding import on_features
 from polyshot.progress import Progress
+from polyshot.threads import one_thread
 
 _AT_ONCE = 20  # episodes of one shape that a method may batch
 _EXAMPLES = "examples.npy"
@@ -93,7 +94,6 @@ def predict_all(
     left = [k for k in range(len(work.chunks)) if not work.is_done(k)]
     if left:
         done = settings.batches * settings.episodes - sum(_size(work, k) for k in left)
-        # A thread more or less can change the last bit of a convolution.
         with one_thread(), Progress(title, settings.batches * settings.episodes, done, quiet=quiet) as bar:
             if method.embeds_once and _n_images(samplers[0], settings) > len(class_set.x):
                 head, features = on_features(method, class_set)
@@ -106,17 +106,6 @@ def predict_all(
     log_probs, scores = (torch.cat([tensors[name] for tensors, _ in parts]).numpy() for name in ("log_probs", "scores"))
     labels = samplers[0].indices(0).query_y.numpy()
     return Predictions(log_probs, scores, labels, sum(record["seconds"] for _, record in parts))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread of torch inside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _size(work: _Work, number: int) -> int:
@@ -189,12 +178,11 @@ def _deal(ends: list[Connection], numbers: list[int]) -> Iterator[int]:
 def _serve(end: Connection, pickled: bytes) -> None:
     """A worker process: compute the chunks that it is sent the numbers of."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the first process ends the others
-    torch.set_num_threads(1)
     work: _Work = pickle.loads(pickled)
     class_set = work.samplers[0].class_set
     whole = replace(class_set, x=torch.from_numpy(np.load(work.folder / _EXAMPLES, mmap_mode="c")))
     work = replace(work, samplers=[s.over(whole) for s in work.samplers])
-    try:
+    with one_thread(), contextlib.suppress(EOFError, ConnectionError):
         while True:
             number = end.recv()
             try:
@@ -202,5 +190,3 @@ def _serve(end: Connection, pickled: bytes) -> None:
                 end.send(number)
             except PolyshotError as error:
                 end.send(error)
-    except (EOFError, ConnectionError):
-        return

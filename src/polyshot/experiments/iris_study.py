@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from polyshot.errors import InputError
 from polyshot.evaluation.metrics import mean_interval
 from polyshot.experiments.iris import N_EACH, RIVALS, Effort, solve_split
 from polyshot.experiments.output import Row, make_folder, write_json
+from polyshot.threads import one_thread
 
 PAPER_SIZES = (1, 2, 3, 4, 5, 10, 15, 20, 25, 30)
 SCORES = ("accuracy", "brier", "ece")
@@ -158,11 +157,6 @@ def _finished(
 
 def _write_part(part: tuple[int, int, int], file: Path, settings: Settings) -> None:
     """One thread, whatever the number of processes: the sums, and so the last bits, come out the same."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            each = [solve_split(part[0], split, settings.seed, settings.effort) for split in range(*part[1:])]
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread():
+        each = [solve_split(part[0], split, settings.seed, settings.effort) for split in range(*part[1:])]
     write_json(file, {kind: [row for rows in each for row in rows[kind]] for kind in each[0]})

@@ -17,6 +17,8 @@ from polyshot.checkpoint import load_checkpoint
 from polyshot.cli import app
 from polyshot.data import load_scenario
 from polyshot.errors import InputError, TrainingError
+from polyshot.evaluation.evaluate import evaluate
+from polyshot.evaluation.protocols import Changes
 from polyshot.methods import METHODS
 from polyshot.progress import Progress
 from polyshot.runs import load_method, package_versions, read_config
@@ -146,7 +148,6 @@ def test_a_loss_that_is_not_a_number_stops_the_run_before_the_weights_are_spoilt
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        ("protonet", {}, "nothing to learn"),
         ("ove-gp", {"backbone": "conv4"}, "a set of embeddings, which the backbone conv4 cannot take"),
         ("ove-gp", {"meta_batch": 3}, "no whole number of 3s"),
     ],
@@ -212,3 +213,15 @@ def test_methods_are_listed_with_their_options() -> None:
     assert result.exit_code == 0
     assert all(f"{name}: " in result.output for name in METHODS)
     assert "objective = pl   (ml | pl)" in result.output
+
+
+def test_a_method_with_nothing_to_learn_is_validated_saved_and_evaluated(embeddings: str, tmp_path: Path) -> None:
+    for _ in range(2):  # the second time there is nothing left to do
+        train(small("protonet", embeddings), tmp_path / "prototypes")
+    (entry,) = log_lines(tmp_path / "prototypes")
+    assert entry["episodes"] == 0
+    assert entry["validation_accuracy"] > 0.3
+    (result,) = evaluate(
+        [tmp_path / "prototypes"], ["accuracy"], Changes(episodes=3, batches=1, queries=4), quiet=True
+    ).results
+    assert result.trained_episodes == 0

@@ -36,7 +36,7 @@ class Trainer:
 
     config: TrainingConfig
     method: FewShotMethod
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | None  # None: there is nothing to learn
     device: torch.device
     done: int = 0  # episodes or batches
     losses: list[float] = field(default_factory=list)  # of the epoch under way
@@ -46,7 +46,7 @@ class Trainer:
     @property
     def total(self) -> int:
         """Episodes of the whole run."""
-        return (self.config.epochs or 0) * (self.config.episodes_per_epoch or 0)
+        return 0 if self.optimizer is None else (self.config.epochs or 0) * (self.config.episodes_per_epoch or 0)
 
     @property
     def accuracies(self) -> list[float]:
@@ -62,6 +62,7 @@ class Trainer:
 
     def step(self, sampler: EpisodeSampler | BatchSampler, team: Team) -> None:
         """One optimiser step on the next `meta_batch` episodes, this process's share of them here."""
+        assert self.optimizer is not None
         size = self.config.meta_batch or 1
         mine = team.share(range(self.done, self.done + size))
         episodes = [_to(sampler[k], self.device) for k in mine]
@@ -93,7 +94,7 @@ class Trainer:
         """All tensors of the run, by name."""
         names = {id(p): name for name, p in self.method.named_parameters()}
         tensors = {f"method.{name}": t for name, t in self.method.state_dict().items()}
-        for p, state in self.optimizer.state.items():
+        for p, state in (self.optimizer.state if self.optimizer else {}).items():
             tensors |= {f"optimizer.{names[id(p)]}.{key}": value for key, value in state.items()}
         return tensors
 
@@ -109,7 +110,7 @@ class Trainer:
         for name, p in self.method.named_parameters():
             start = f"optimizer.{name}."
             saved = {key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)}
-            if saved:
+            if saved and self.optimizer:
                 self.optimizer.state[p] = {
                     k: t if k == "step" else torch.empty_like(p).copy_(t) for k, t in saved.items()
                 }
@@ -138,7 +139,8 @@ def train(
             scenario.validation, config.ways, config.shots, _validation_queries(scenario, config), _VALIDATION_SEED
         )
         method.to(place)
-        trainer = Trainer(config, method, torch.optim.Adam(method.parameter_groups(config.learning_rate)), place)
+        optimizer = torch.optim.Adam(method.parameter_groups(config.learning_rate)) if _learns(method) else None
+        trainer = Trainer(config, method, optimizer, place)
         last = out / "last.safetensors"
         check_same_run(out, config)
         if last.exists():
@@ -156,7 +158,9 @@ def train(
 def _epochs(
     trainer: Trainer, sampler: EpisodeSampler | BatchSampler, team: Team, last: Path, bar: Progress
 ) -> Iterator[None]:
-    """Train; yield at the end of every epoch; save now and then."""
+    """Train; yield at the end of every epoch, and once for a method that has nothing to learn; save now and then."""
+    if trainer.optimizer is None and not trainer.history:
+        yield
     per_epoch = trainer.config.episodes_per_epoch or 1
     started = saved = time.monotonic()
     while not trainer.stopped:
@@ -178,7 +182,7 @@ def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out:
     entry: dict[str, Any] = {
         "epoch": epoch,
         "episodes": trainer.done,
-        "loss": float(np.mean(trainer.losses)),
+        **({"loss": float(np.mean(trainer.losses))} if trainer.losses else {}),
         "seconds": round(trainer.seconds, 3),
     }
     entry |= {name: p.item() for name, p in trainer.method.named_parameters() if p.numel() == 1}
@@ -209,8 +213,6 @@ def prepare(
     if (config.episodes_per_epoch or 0) % (config.meta_batch or 1):
         raise InputError(f"{config.episodes_per_epoch} episodes an epoch are no whole number of {config.meta_batch}s")
     method = first_weights(config, Space(shape, len(train_set.class_names)))
-    if not list(method.parameters()):
-        raise InputError(f"{config.method} has nothing to learn on {config.scenario}: it has no weights of its own")
     if method.trains_on == "batches":
         return config, method, batches
     return config, method, EpisodeSampler(train_set, config.ways, config.shots, config.queries or 1, config.seed)
@@ -233,6 +235,11 @@ def validation_accuracy(
             right += (prediction.log_probs.argmax(-1) == episode.query.y).double().mean().cpu()
     team.add_up([right])
     return float(right) / n_episodes
+
+
+def _learns(method: FewShotMethod) -> bool:
+    """Whether the method has weights on these data: prototypes of given embeddings have none."""
+    return next(method.parameters(), None) is not None
 
 
 def _validation_queries(scenario: Scenario, config: TrainingConfig) -> int:

@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 
 from polyshot.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from polyshot.errors import DataError
+from polyshot.estimator import OneVsEachClassifier
 
 TENSORS = {
     "weights": torch.tensor([[1.0, -0.0, 1e-45], [torch.inf, torch.nan, 0.1]]),
@@ -72,6 +73,13 @@ def test_foreign_files_are_errors(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(DataError, match="no such file"):
             load_checkpoint(path)
+
+
+def test_a_classifier_with_a_part_missing_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    save_checkpoint(path, {"X": torch.zeros(3, 2)}, {"classes": [1, 2]}, "polyshot.OneVsEachClassifier 1")
+    with pytest.raises(DataError, match=r"x\.safetensors: not a readable classifier \('labels'\); save it again"):
+        OneVsEachClassifier.load(path)
 
 
 def test_a_crash_while_writing_leaves_the_old_file_and_nothing_else(

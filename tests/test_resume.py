@@ -1,7 +1,6 @@
 """A run that was stopped at any moment and continued by the same command ends as one that was not."""
 
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -13,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from polyshot import training
 from polyshot.checkpoint import load_checkpoint, save_checkpoint
+from polyshot.cli import app
 from polyshot.config import TrainingConfig
 from polyshot.errors import DataError, TrainingError
 from polyshot.training import train
@@ -23,7 +24,7 @@ from small_runs import CHARACTERS, SMALL, assert_same_run, flags, log_lines, sma
 
 # Children start from a server that has imported all, so that a life is spent on training.
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["polyshot.training"])
+_PROCESSES.set_forkserver_preload(["pytest", "polyshot.training"])
 
 
 @pytest.mark.parametrize(
@@ -58,15 +59,16 @@ def test_the_command_itself_goes_on_after_a_kill(embeddings: str, tmp_path: Path
     config = small("ove-gp", embeddings, epochs=12)
     train(config, tmp_path / "whole", threads=1)
     out = tmp_path / "killed"
-    command = [sys.executable, "-m", "polyshot", "train", *flags(config), "--threads", "1", "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    command = ["train", *flags(config), "--threads", "1", "--out", str(out)]
+    process = subprocess.Popen([sys.executable, "-m", "polyshot", *command], stderr=subprocess.DEVNULL)
     while not (out / "last.safetensors").exists():
         time.sleep(0.001)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert len(log_lines(out)) < 12
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
-    assert done.stdout == f"trained: {out}\n"
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"trained: {out}\n"
     assert_same_run(out, tmp_path / "whole")
 
 
@@ -103,7 +105,8 @@ def test_a_run_stopped_at_any_place_ends_with_the_same_bits(
     save_seconds: float, embeddings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "_SAVE_SECONDS", save_seconds)
-    config = small("ove-gp", embeddings, epochs=2, episodes_per_epoch=3, options={"test_steps": 2})
+    sizes = {"epochs": 2, "episodes_per_epoch": 2, "validation_episodes": 1}
+    config = small("ove-gp", embeddings, **sizes, options={"n_chains": 2, "test_steps": 2})
     with monkeypatch.context() as patch:
         every = _stop_at(patch, -1)
         train(config, tmp_path / "whole")

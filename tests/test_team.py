@@ -17,7 +17,7 @@ from polyshot.training import train
 from small_runs import CHARACTERS, flags, log_lines, small, train_as_rank, weights
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["polyshot.training"])
+_PROCESSES.set_forkserver_preload(["pytest", "polyshot.training"])
 
 
 def assert_close(two: Path, one: Path) -> None:

@@ -117,16 +117,16 @@ def resident() -> float:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
-@pytest.mark.parametrize(("method", "n_episodes"), [("ove-gp", 1000), ("maml", 1000)])
-def test_memory_stays_flat(method: str, n_episodes: int, embeddings: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["ove-gp", "maml"])
+def test_memory_stays_flat(method: str, embeddings: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"head": "per-class", "n_way": 2} if method == "maml" else {"n_chains": 2}
     trainer, sampler = trainer_for(small(method, embeddings, options=options, meta_batch=4), tmp_path)
-    while trainer.done < n_episodes // 5:
+    while trainer.done < 100:
         trainer.step(sampler, Team())
     before = resident()
-    while trainer.done < n_episodes:
+    while trainer.done < 300:
         trainer.step(sampler, Team())
-    assert resident() - before < 4
+    assert resident() - before < 1
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run_before_the_weights_are_spoilt(

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
 
 from polyshot.data.dataset import DataSet, Splits
 from polyshot.data.images import Progress
@@ -71,6 +70,8 @@ def _find(path: Path, name: str) -> bytes:
 
 def _read_mat(path: Path) -> list[tuple[Array, Array]]:
     """The same from the MATLAB file."""
+    from scipy.io import loadmat  # here, because it is slow to import
+
     try:
         dataset = loadmat(io.BytesIO(path.read_bytes()), simplify_cells=True)["dataset"]
         return [

@@ -5,7 +5,6 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
 from scipy.special import log_softmax
 
 from polyshot.errors import InputError
@@ -58,6 +57,8 @@ def fit_temperature(
         return Temperature(upper, "upper", n_impossible)
     if at_lower <= 0:
         return Temperature(lower, "lower", n_impossible)
+    from scipy.optimize import brentq  # here, because it is slow to import
+
     beta = brentq(slope, 1 / upper, 1 / lower, xtol=1e-300, rtol=4 * np.finfo(np.float64).eps)
     return Temperature(1 / beta, None, n_impossible)
 

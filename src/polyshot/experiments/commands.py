@@ -1,6 +1,10 @@
-"""`polyshot figures`: the paper's comparison of likelihoods, as figures, numbers and a short text."""
+"""`polyshot figures`: the paper's comparison of likelihoods, as figures, numbers and a short text.
+
+Each command imports what it runs: matplotlib and scikit-learn would make every other command wait.
+"""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from polyshot.errors import InputError
-from polyshot.experiments.confidence import confidence_figure
-from polyshot.experiments.iris import Effort
-from polyshot.experiments.iris_figures import iris_figures
-from polyshot.experiments.iris_study import PAPER_SIZES, Report, Settings, run_study
-from polyshot.experiments.likelihood_surfaces import likelihoods_figure
-from polyshot.experiments.output import make_folder
 
 app = typer.Typer(no_args_is_help=True, help="The paper's likelihood figures: confidence, likelihoods, iris.")
 
@@ -26,12 +24,18 @@ Quick = Annotated[bool, typer.Option("--quick", help="Fewer draws: to see that i
 @app.command()
 def confidence(out: Out = Path("figures"), seed: Seed = 0, quick: Quick = False) -> None:
     """Section 5.1.1: the maximum class probability of random logits under each likelihood."""
+    from polyshot.experiments.confidence import confidence_figure
+    from polyshot.experiments.output import make_folder
+
     _say(confidence_figure(make_folder(out), 5_000 if quick else 50_000, seed=seed))
 
 
 @app.command()
 def likelihoods(out: Out = Path("figures"), quick: Quick = False) -> None:
     """Section 5.1.2: the four likelihoods and posteriors of one example (nothing random, so no seed)."""
+    from polyshot.experiments.likelihood_surfaces import likelihoods_figure
+    from polyshot.experiments.output import make_folder
+
     _say(likelihoods_figure(make_folder(out), 161 if quick else 401))
 
 
@@ -49,6 +53,11 @@ def iris(
     ] = None,
 ) -> None:
     """Section 5.1.3: accuracy, Brier score, ECE and ELBO on Iris. After an interrupt the same command goes on."""
+    from polyshot.experiments.iris import Effort
+    from polyshot.experiments.iris_figures import iris_figures
+    from polyshot.experiments.iris_study import PAPER_SIZES, Settings, run_study
+    from polyshot.experiments.output import make_folder
+
     settings = Settings(
         _parse_sizes(sizes) if sizes is not None else (1, 5, 15, 30) if quick else PAPER_SIZES,
         splits or (10 if quick else 200),
@@ -78,7 +87,7 @@ def _parse_sizes(text: str) -> tuple[int, ...]:
         raise InputError(f"--sizes must be numbers with commas between, such as 1,5,30, not {text!r}") from error
 
 
-def _to_bar(bar: Progress) -> Report:
+def _to_bar(bar: Progress) -> Callable[[int, int, str], None]:
     task = bar.add_task("Iris", total=None)
     return lambda done, total, what: bar.update(task, completed=done, total=total, description=f"Iris: {what}")
 

@@ -10,9 +10,10 @@ from typing import no_type_check
 import numpy as np
 from numba import njit
 
-# No `nnan`: a NaN pivot must be seen.
+# No `nnan`: a NaN pivot must be seen. `forceinline`: a callee from the cache would be called where a fresh one is
+# inlined, and the last bit of a result would depend on which of the two a process had.
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
-OPTIONS = {"nogil": True, "cache": True, "fastmath": _FAST, "error_model": "numpy"}
+OPTIONS = {"forceinline": True, "nogil": True, "cache": True, "fastmath": _FAST, "error_model": "numpy"}
 
 
 @no_type_check

@@ -44,7 +44,7 @@ letter. Both share the same small network (Conv4) and see the same tasks.
 class Budget:
     """Training episodes (in steps of `epoch`, after each of which is validated), and test episodes a batch."""
 
-    training: int = 300
+    training: int = 200
     epoch: int = 50
     validation: int = 20
     test: int = 60

@@ -155,3 +155,12 @@ def test_a_probability_of_zero_leaves_every_figure_finite() -> None:
     figures = summarise(log_probs, np.zeros((1, 2, 2)), np.array([0, 0]), 1)
     assert figures["episodes"]["log_likelihood"] == [pytest.approx(np.log(1e-300) / 2)]
     assert json.loads(to_json(figures))["summary"]["accuracy"] == {"value": 0.5, "low": None, "high": None, "std": None}
+
+
+def test_a_variance_is_one_more_score_for_unknown_classes() -> None:
+    log_probs, scores = predictions(4)
+    variance = np.random.default_rng(1).random((4, len(LABELS)))
+    figures = summarise(log_probs, scores, LABELS, 1, variance=variance)
+    assert figures["episodes"]["auroc_variance"] == pytest.approx([roc_auc_score(LABELS < 0, v) for v in variance])
+    assert set(figures["roc"]) == set(figures["score_histograms"]) == {"score", "entropy", "variance"}
+    assert "auroc_variance" not in summarise(log_probs, scores, LABELS, 1)["summary"]

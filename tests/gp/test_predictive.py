@@ -254,3 +254,18 @@ def test_a_wrong_rule_is_an_error_that_names_the_right_ones():
             class_log_probs(logits, LIKELIHOODS[name](), "sigmoid")
     with pytest.raises(InputError, match="noise"):
         class_log_probs(logits, OneVsEach(), "monte-carlo")
+
+
+def test_the_variance_of_a_prediction_is_that_of_the_mixture_of_the_chains():
+    task = make_task(n=6, n_way=3, seed=4)
+    K, y, star, own = tensor(task.K), task.labels, tensor(task.K_star), tensor(task.k_star_star)
+    sites = gibbs(MODEL, K, y, 3, n_chains=4, n_steps=3, latent=False, seed=0).draws
+    prediction = predict(MODEL, K, y, sites, star, own)
+    each = [
+        Dense(task.K, task.y, omega, kappa).query(task.K_star, task.k_star_star)
+        for omega, kappa in zip(array(sites.omega), array(sites.kappa), strict=True)
+    ]
+    means = np.array([mean for mean, _ in each])
+    second = np.mean([mean**2 + np.diagonal(cov, axis1=-2, axis2=-1) for mean, cov in each], 0)
+    assert_close(array(prediction.scores), means.mean(0), 1e-8)
+    assert_close(array(prediction.variance), (second - means.mean(0) ** 2).mean(-1), 1e-8)

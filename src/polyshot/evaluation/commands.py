@@ -15,7 +15,7 @@ from polyshot.evaluation.evaluate import evaluate as evaluate_runs
 from polyshot.evaluation.protocols import PROTOCOLS, Changes
 from polyshot.evaluation.results import Result
 
-_SHOWN = ("accuracy", "ece", "mce", "brier", "log_likelihood", "auroc", "auroc_entropy")
+_SHOWN = ("accuracy", "ece", "mce", "brier", "log_likelihood", "auroc", "auroc_entropy", "auroc_variance")
 
 
 def evaluate(

@@ -134,7 +134,7 @@ def compare_results(results: Sequence[Result], against: str) -> list[dict[str, A
             if (other.settings, other.test_set) != (base.settings, base.test_set):
                 continue
             metrics = {}
-            for name, values in other.episodes.items():
+            for name, values in ((n, v) for n, v in other.episodes.items() if n in base.episodes):
                 paired = compare_paired(np.array(values), np.array(base.episodes[name]), seed=0)
                 d = paired.difference
                 metrics[name] = {"difference": d.estimate, "low": d.low, "high": d.high}
@@ -288,5 +288,5 @@ def _result(run: Run, settings: Settings, predictions: Predictions, scale: Tempe
         seconds=predictions.seconds,
         weights=run.weights,
         examples=rounded(examples),
-        **rounded(summarise(*predictions[:3], settings.batches, value)),
+        **rounded(summarise(*predictions[:3], settings.batches, value, variance=predictions.variance)),
     )

@@ -25,6 +25,7 @@ from polyshot.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.data import ClassSet, EpisodeSampler
 from polyshot.errors import PolyshotError, TrainingError
 from polyshot.evaluation.protocols import Chunk, Settings
+from polyshot.gp import Prediction
 from polyshot.methods import FewShotMethod
 from polyshot.methods.embedding import on_features
 from polyshot.progress import Progress
@@ -35,11 +36,12 @@ _EXAMPLES = "examples.npy"
 
 
 class Predictions(NamedTuple):
-    """log_probs and scores [episodes, Q, C], batch after batch, and the labels [Q] of every episode."""
+    """log_probs and scores [episodes, Q, C], batch after batch, labels [Q] of all, variance [episodes, Q]."""
 
     log_probs: npt.NDArray[np.float64]
     scores: npt.NDArray[np.float64]
     labels: npt.NDArray[np.int64]
+    variance: npt.NDArray[np.float64] | None
     seconds: float  # of all processes together
 
 
@@ -62,19 +64,19 @@ class _Work:
     def compute(self, number: int) -> None:
         start = time.monotonic()
         batch, first, last = self.chunks[number]
-        log_probs, scores = predict_chunk(self.method, self.samplers[batch], range(first, last))
-        record = {"key": self.key, "seconds": time.monotonic() - start}
-        save_checkpoint(self.path(number), {"log_probs": log_probs, "scores": scores}, record)
+        tensors = predict_chunk(self.method, self.samplers[batch], range(first, last))
+        save_checkpoint(self.path(number), tensors, {"key": self.key, "seconds": time.monotonic() - start})
 
 
-def predict_chunk(method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """log_probs and scores [episodes, Q, C] of these episodes of the sampler."""
+def predict_chunk(method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int]) -> dict[str, Tensor]:
+    """log_probs and scores [episodes, Q, C] of these episodes, and their variance [episodes, Q] if any."""
     parts = []
     for first in range(0, len(numbers), _AT_ONCE):
         some = numbers[first : first + _AT_ONCE]
         seeds = [np.random.default_rng((sampler.seed, k, 1)) for k in some]
         parts += method.predict_episodes([sampler[k] for k in some], seeds)
-    return torch.stack([p.log_probs for p in parts]).double(), torch.stack([p.scores for p in parts]).double()
+    columns = zip(Prediction._fields, zip(*parts, strict=True), strict=True)
+    return {name: torch.stack(column).double() for name, column in columns if column[0] is not None}
 
 
 def predict_all(
@@ -103,9 +105,9 @@ def predict_all(
                 done += _size(work, number)
                 bar.update(done)
     parts = [load_checkpoint(work.path(k)) for k in range(len(work.chunks))]
-    log_probs, scores = (torch.cat([tensors[name] for tensors, _ in parts]).numpy() for name in ("log_probs", "scores"))
-    labels = samplers[0].indices(0).query_y.numpy()
-    return Predictions(log_probs, scores, labels, sum(record["seconds"] for _, record in parts))
+    whole = {name: torch.cat([tensors[name] for tensors, _ in parts]).numpy() for name in parts[0][0]}
+    labels, seconds = samplers[0].indices(0).query_y.numpy(), sum(record["seconds"] for _, record in parts)
+    return Predictions(whole["log_probs"], whole["scores"], labels, whole.get("variance"), seconds)
 
 
 def _size(work: _Work, number: int) -> int:

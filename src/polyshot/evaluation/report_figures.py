@@ -56,26 +56,38 @@ def risk_coverage(page: Page, group: Group, figure_id: str) -> str:
     return figure(figure_id, caption, [f"<div>{chart.svg()}</div>"], _legend(page, list(notes), notes))
 
 
+_OUTLIER_SCORES = (
+    ("score", "auroc", "minus the largest logit"),
+    ("entropy", "auroc_entropy", "entropy"),
+    ("variance", "auroc_variance", "variance of the logits"),
+)
+
+
 def roc(page: Page, group: Group, figure_id: str) -> str:
-    """Unknown classes found against known ones taken for unknown, by both scores."""
+    """Unknown classes found against known ones taken for unknown, by every score."""
     panels = []
-    for key, metric, name in (("score", "auroc", "minus the largest logit"), ("entropy", "auroc_entropy", "entropy")):
+    for key, metric, name in _OUTLIER_SCORES:
+        known = [r for r in group.results if metric in r.summary]
+        if not known:
+            continue
         chart = Chart(
             f"ROC curves of out-of-episode detection by {name}. "
-            + "; ".join(f"{r.label}: AUROC {value(r, metric):.3f}" for r in group.results),
+            + "; ".join(f"{r.label}: AUROC {value(r, metric):.3f}" for r in known),
             (0, 1), (0, 1), "known taken for unknown (%)", "unknown found (%)", (280, 270),
         )  # fmt: skip
         chart.line([0, 1], [0, 1], "diagonal")
-        for r in group.results:
+        for r in known:
             curve = (r.roc or {})[key]
             chart.line(curve["false_positive_rate"], curve["true_positive_rate"], *_line(page, r.label))
         panels.append(f"<div><h4>Score: {name}</h4>{chart.svg()}</div>")
     caption = (
         "Finding queries of unknown classes, mean over episodes. The paper's score is minus the largest logit; the "
-        "entropy of the class probabilities is the total predictive uncertainty. The diagonal is guessing."
+        "entropy of the class probabilities is the total predictive uncertainty; methods with a posterior over logits "
+        "have their variance as well. The diagonal is guessing."
     )
     notes = {
-        r.label: f"AUROC {value(r, 'auroc'):.3f} by logit, {value(r, 'auroc_entropy'):.3f} by entropy"
+        r.label: "AUROC "
+        + ", ".join(f"{value(r, metric):.3f} by {name}" for _, metric, name in _OUTLIER_SCORES if metric in r.summary)
         for r in group.results
     }
     return figure(figure_id, caption, panels, _legend(page, list(notes), notes))

@@ -101,9 +101,11 @@ def _abstention(group: Group) -> Iterator[str]:
 
 def _outside(group: Group) -> Iterator[str]:
     for r in (r for r in group.results if r.temperature is None):
+        by_variance = "auroc_variance" in r.summary
+        more = f", and by the variance of its logits in {percent(value(r, 'auroc_variance'))}" if by_variance else ""
         yield (
             f"Given one query of a known class and one of an unknown class, {r.label} finds the unknown one in "
-            f"{percent(value(r, 'auroc'))} of such pairs."
+            f"{percent(value(r, 'auroc'))} of such pairs by its largest logit{more}."
         )
 
 

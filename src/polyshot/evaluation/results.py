@@ -33,13 +33,14 @@ class Result:
     temperature: None, or {"value", "bound", "episodes"} (fitted on so many validation episodes).
     weights: SHA-256 of best.safetensors.
     episodes: a list a figure, batch after batch: accuracy, log_likelihood, brier; for out-of-episode also auroc (of
-    minus the largest logit, the headline) and auroc_entropy (of the entropy of the predictive, the total uncertainty).
+    minus the largest logit, the headline), auroc_entropy (of the entropy of the predictive, the total uncertainty) and,
+    for methods with a posterior over the logits, auroc_variance (of their total variance).
     summary: {"value", "low", "high"} (95 %; None where there is no interval) of each of these and of ece and mce;
     accuracy has "std" as well, that of the batches' means.
     reliability: edges (one more than bins), count, confidence, accuracy. risk_coverage: coverage, accuracy, area.
     confidence_histogram: edges, right, wrong (counts). All three, and the first figures, are of inside queries only.
-    roc: None, or by "score" and "entropy": false_positive_rate, true_positive_rate (mean over episodes).
-    score_histograms: None, or by "score" and "entropy": edges, inside, outside (counts; the end bins hold the rest).
+    roc: None, or by "score", "entropy" and "variance": false_positive_rate, true_positive_rate (mean over episodes).
+    score_histograms: None, or by the same: edges, inside, outside (counts; the end bins hold the rest).
     examples: {"sampler": keyword arguments of EpisodeSampler, "corruption": None or arguments of ClassSet.corrupted,
     "episodes": [{"episode": k, "labels" [Q] (-1 is outside), "probs" [Q][C], "scores" [Q][C]}, ...]}.
     """

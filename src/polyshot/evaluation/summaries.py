@@ -35,6 +35,7 @@ def summarise(
     n_batches: int,
     temperature: float = 1.0,
     bootstrap_seed: int = 0,
+    variance: Float[np.ndarray, "episodes q"] | None = None,
 ) -> dict[str, Any]:
     """`episodes`, `summary` and the curves of a Result; queries labelled OUTSIDE count for AUROC alone."""
     log_p = np.maximum(scale_log_probs(log_probs, temperature), _LEAST)
@@ -58,7 +59,9 @@ def summarise(
     roc = histograms = None
     if not is_inside.all():
         outlier = {"score": -scores.max(-1), "entropy": -(np.exp(log_p) * log_p).sum(-1)}
-        for name, key in (("score", "auroc"), ("entropy", "auroc_entropy")):
+        outlier |= {} if variance is None else {"variance": variance}
+        for name in outlier:
+            key = "auroc" if name == "score" else f"auroc_{name}"
             episodes[key] = auroc_per_episode(outlier[name], np.broadcast_to(~is_inside, outlier[name].shape))
             summary[key] = _as_dict(bootstrap_interval(episodes[key], bootstrap_seed))
         roc = {name: mean_roc(s[:, is_inside], s[:, ~is_inside]) for name, s in outlier.items()}

@@ -25,6 +25,7 @@ METRIC_NAMES = {
     "mce": "MCE",
     "auroc": "AUROC, -max logit",
     "auroc_entropy": "AUROC, entropy",
+    "auroc_variance": "AUROC, logit variance",
 }
 SMALLER_IS_BETTER = {"brier", "ece", "mce"}
 _SOURCE = "Columns headed “paper” hold the figures published by Snell & Zemel (ICLR 2021), not ours."
@@ -124,9 +125,10 @@ def make_tables(results: Sequence[Result], published_for: str | None = None) -> 
         tables.append(_table(name, title, "", some, ("accuracy", "brier"), published_for, table))
     note = "15 bins of equal width; smaller is better."
     tables.append(_table("calibration", "Calibration", note, accuracy, ("ece", "mce", "brier")))
-    note = "Mean AUROC of an episode with its 95 % bootstrap interval, by two scores for “none of these classes”."
+    note = "Mean AUROC of an episode with its 95 % bootstrap interval, by each score for “none of these classes”."
+    by_score = ("auroc", "auroc_entropy", "auroc_variance")
     outside = by_protocol["out-of-episode"]
-    tables.append(_table("out-of-episode", "Out-of-episode detection", note, outside, ("auroc", "auroc_entropy")))
+    tables.append(_table("out-of-episode", "Out-of-episode detection", note, outside, by_score))
     return [table for table in tables if table.rows]
 
 
@@ -173,10 +175,13 @@ def _table(
     for task in sorted({task_of(r) for r in results}):
         here = [(label, r) for label, r in zip(labels, results, strict=True) if task_of(r) == task]
         for metric in metrics:
+            known = [(label, r) for label, r in here if metric in r.summary]
+            if not known:
+                continue
             ours = Column(task, metric)
             columns.append(ours)
-            best = (min if metric in SMALLER_IS_BETTER else max)(value(r, metric) for _, r in here)
-            for label, r in here:
+            best = (min if metric in SMALLER_IS_BETTER else max)(value(r, metric) for _, r in known)
+            for label, r in known:
                 cells[label, ours] = _cell(r, metric, best)
             scenario = task.scenario if task.scenario in published_scenarios() else published_for
             if scenario is None or published_table is None or task.ways != 5:

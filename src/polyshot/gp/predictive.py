@@ -64,10 +64,14 @@ _MIXTURE_S = (
 
 
 class Prediction(NamedTuple):
-    """Log-probabilities and scores (posterior mean logits) of each query, chains averaged."""
+    """Log-probabilities and scores (posterior mean logits) of each query, chains averaged.
+
+    variance: the total posterior variance of its logits, averaged over the classes; None where there is no posterior.
+    """
 
     log_probs: Float[Tensor, "*batch q c"]
     scores: Float[Tensor, "*batch q c"]
+    variance: Float[Tensor, "*batch q"] | None = None
 
 
 def log_expected_sigmoid(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -188,18 +192,20 @@ def predict(
     noise = (
         sobol_normal(seed, y.shape[:-1], sites.omega.shape[-3], n_draws, n_way, K) if rule == "monte-carlo" else None
     )
-    log_probs, scores, done = [], [], 0
+    log_probs, means, variances, done = [], [], [], 0
     for chunk in chain_chunks(sites, k_star_star.shape[-1]):
         logits = model.condition(K, y, chunk, mean).query(K_star, k_star_star, mean_star)
         size = logits.mean.shape[-3]
         part = None if noise is None else noise[..., done : done + size, :, :]
         log_probs.append(class_log_probs(logits, model.likelihood, rule, noise=part))
-        scores.append(logits.mean)
+        means.append(logits.mean)
+        variances.append(logits.covariance.diagonal(dim1=-2, dim2=-1))
         done += size
-    each = torch.cat(log_probs, -3)
+    each, mean = torch.cat(log_probs, -3), torch.cat(means, -3)
     return Prediction(
         torch.logsumexp(each, -3) - math.log(each.shape[-3]),
-        torch.cat(scores, -3).mean(-3),
+        mean.mean(-3),
+        (torch.cat(variances, -3).mean(-3) + mean.var(-3, correction=0)).mean(-1),
     )
 
 

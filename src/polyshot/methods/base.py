@@ -117,7 +117,9 @@ class Predictor:
             parts = [self._query(rows) for rows in torch.split(x, _ROWS)] if len(x) else []
         if not parts:
             raise InputError("there is no query; at least one row is needed")
-        return Prediction(torch.cat([p.log_probs for p in parts]), torch.cat([p.scores for p in parts]))
+        variances = [p.variance for p in parts if p.variance is not None]
+        log_probs, scores = torch.cat([p.log_probs for p in parts]), torch.cat([p.scores for p in parts])
+        return Prediction(log_probs, scores, torch.cat(variances) if variances else None)
 
 
 def check_support(support: LabelledSet, n_way: int) -> LabelledSet:

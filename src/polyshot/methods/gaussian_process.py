@@ -154,7 +154,7 @@ class GPMethod(FewShotMethod):
             sites = self.posterior(K, y, n_way, rngs)
             query = torch.stack([self.features(e.query.x) for e in episodes])
             all_at_once = self._predict(x, y, K, sites, query, [int(rng.integers(2**32)) for rng in rngs])
-        return [Prediction(*parts) for parts in zip(*all_at_once, strict=True)]
+        return [Prediction(*(part[k] for part in all_at_once if part is not None)) for k in range(len(episodes))]
 
     def _predict(self, x: Tensor, y: Tensor, K: Tensor, sites: Sites, query: Tensor, seeds: list[int]) -> Prediction:
         mean, scale = self.prior_mean(), self.prediction_scale()

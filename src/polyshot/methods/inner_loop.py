@@ -46,9 +46,10 @@ def ranks_of_appearance(y: Int[Tensor, "n"], n_way: int) -> Int[Tensor, "c"]:
 
 
 def average(logits: Float[Tensor, "m q c"]) -> Prediction:
-    """The mean of the samples' probabilities, and of their logits as scores."""
+    """The mean of the samples' probabilities, and of their logits as scores, with the variance of these."""
     n_samples = torch.tensor(len(logits), dtype=logits.dtype, device=logits.device)
-    return Prediction(logits.log_softmax(-1).logsumexp(0) - n_samples.log(), logits.mean(0))
+    log_probs = logits.log_softmax(-1).logsumexp(0) - n_samples.log()
+    return Prediction(log_probs, logits.mean(0), logits.var(0, correction=0).mean(-1))
 
 
 def check_positive(method: str, **values: float | int) -> None:

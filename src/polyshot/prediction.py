@@ -75,8 +75,8 @@ class Adapted:
             self.predictor(self.intake(x[first : first + _AT_ONCE]).to(self.device))
             for first in range(0, len(x), _AT_ONCE)
         ]
-        log_probs, scores = (torch.cat(tensors).cpu() for tensors in zip(*parts, strict=True))
-        return Answer(log_probs, scores, self.class_names)
+        log_probs, scores = torch.cat([p.log_probs for p in parts]), torch.cat([p.scores for p in parts])
+        return Answer(log_probs.cpu(), scores.cpu(), self.class_names)
 
 
 @dataclass(frozen=True)

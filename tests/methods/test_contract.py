@@ -118,7 +118,7 @@ def test_any_number_of_ways_gives_normalised_finite_probabilities(
     name: str, options: dict[str, Any], n_way: int
 ) -> None:
     method = build(name, options, VECTORS, nn.Linear(12, 8))
-    log_probs, scores = predict(method, episode(VECTORS, n_way, 1, 2))
+    log_probs, scores, _ = predict(method, episode(VECTORS, n_way, 1, 2))
     assert log_probs.shape == scores.shape == (2 * n_way, n_way)
     assert bool(torch.isfinite(log_probs).all() and torch.isfinite(scores).all())
     torch.testing.assert_close(log_probs.double().exp().sum(-1), torch.ones(2 * n_way).double(), rtol=0, atol=1e-5)
@@ -129,7 +129,7 @@ def test_an_unbalanced_support_set_is_taken(name: str, options: dict[str, Any]) 
     method = build(name, options, IMAGES)
     task = episode(IMAGES, 3, [1, 4, 2])
     train(method, [task], 1)
-    log_probs, scores = predict(method, task)
+    log_probs, scores, _ = predict(method, task)
     assert bool(torch.isfinite(log_probs).all() and torch.isfinite(scores).all())
 
 
@@ -151,7 +151,7 @@ def test_permuting_the_classes_permutes_the_prediction(name: str, options: dict[
     permutation = torch.tensor([2, 0, 3, 1])
     renamed = Episode(LabelledSet(task.support.x, permutation[task.support.y]), task.query, task.n_way)
     if name not in SAMPLED:
-        log_probs, scores = predict(method, renamed)
+        log_probs, scores, _ = predict(method, renamed)
         assert_close(predict(method, task), Prediction(log_probs[:, permutation], scores[:, permutation]))
         return
 

@@ -22,11 +22,13 @@ scales far beyond exp(8) its null space is noise, as in any double precision cod
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.linalg import solve_triangular
 
 from polyshot.errors import InputError
@@ -223,12 +225,31 @@ class OneVsEachConditional(Conditional):
     ) -> Logits:
         """Mean and full C x C covariance of the query logits (Section 4.4)."""
         F1, F2 = self.star.factors()
-        both = torch.cat([query_products(K_star, F1), query_products(K_star, F2)], -1)
-        n = K_star.shape[-1]
-        coupling = (both @ torch.cat([both[..., :n], -both[..., n:]], -1).mT).movedim(-3, -4)
+        coupling = (_gram(query_products(K_star, F1)) - _gram(query_products(K_star, F2))).movedim(-3, -4)
         independent = super().query(K_star, k_star_star, mean)
         return Logits(independent.mean, independent.covariance + coupling)
 
     def block_sum(self) -> Float[Tensor, "*batch m n n"]:
         """Sum over the classes of G_cc."""
         return self.star.block_sum()
+
+
+class _Gram(torch.autograd.Function):
+    """F F^T for very many small F; its gradient (g + g^T) F is one product where autograd would make two."""
+
+    @staticmethod
+    def forward(ctx: Any, F: Tensor) -> Tensor:
+        ctx.save_for_backward(F)
+        return F @ F.mT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (F,) = ctx.saved_tensors
+        result: Tensor = (grad + grad.mT) @ F
+        return result
+
+
+def _gram(F: Tensor) -> Tensor:
+    result: Tensor = _Gram.apply(F)  # type: ignore[no-untyped-call]
+    return result

@@ -13,7 +13,7 @@ from polyshot.methods.relationnet import RelationModule, RelationNet
 
 def test_probabilities_are_the_normalised_gaussian_likelihood_of_the_scores() -> None:
     support, query, n_way = episode(VECTORS, 4, [1, 2, 3, 2])
-    log_probs, scores = RelationNet(VECTORS).adapt(support, n_way)(query.x)
+    log_probs, scores, _ = RelationNet(VECTORS).adapt(support, n_way)(query.x)
     assert bool(((scores > 0) & (scores < 1)).all())
     log_likelihood = torch.distributions.Normal(scores[:, None], 1.0).log_prob(torch.eye(n_way)).sum(-1)
     torch.testing.assert_close(log_probs, log_likelihood.log_softmax(-1))
@@ -32,7 +32,7 @@ def test_the_loss_is_the_squared_error_to_zeros_and_ones() -> None:
 def test_with_the_softmax_loss_scores_are_logits() -> None:
     task = episode(VECTORS)
     method = RelationNet(VECTORS, loss="softmax").eval()
-    log_probs, scores = method.adapt(task.support, task.n_way)(task.query.x)
+    log_probs, scores, _ = method.adapt(task.support, task.n_way)(task.query.x)
     torch.testing.assert_close(log_probs, scores.log_softmax(-1))
     expected = -log_probs[range(len(task.query.y)), task.query.y].mean()
     torch.testing.assert_close(method.loss(task, np.random.default_rng(0)).detach(), expected)

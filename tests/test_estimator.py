@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from polyshot.errors import DataError, InputError
-from polyshot.estimator import OneVsEachClassifier
+from polyshot.estimator import OneVsEachClassifier, hyperparameters
 from polyshot.gp import Cosine, OneVsEachGP, fit_propagation
 
 
@@ -282,3 +282,21 @@ def test_a_new_feature_count_and_an_unfitted_model_are_refused(fitted):
         fitted.predict(np.zeros((2, 5)))
     with pytest.raises(NotFittedError):
         OneVsEachClassifier().predict(np.zeros((2, 5)))
+
+
+def test_a_part_of_many_examples_chooses_a_scale_as_good_as_all_would(monkeypatch):
+    X, y, queries, labels, _ = blobs(n_way=6, n_shot=30, n_query=50, dim=8)
+    by_all = OneVsEachClassifier().fit(X, y)
+    monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
+    by_part = OneVsEachClassifier().fit(X, y)
+    assert by_part.log_scale_ != by_all.log_scale_
+    losses = [-m.predict_log_proba(queries)[np.arange(len(labels)), labels].mean() for m in (by_all, by_part)]
+    assert losses[1] < 1.05 * losses[0]
+
+
+def test_the_part_has_equal_classes_or_some_classes_with_ten_examples(monkeypatch):
+    monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
+    equal = hyperparameters._representatives(torch.arange(6).repeat(30), 6)
+    assert (equal % 6).bincount().tolist() == [16] * 6
+    some = hyperparameters._representatives(torch.arange(40).repeat(5), 40)
+    assert (some % 40).bincount().tolist() == [5] * 20

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -54,7 +54,7 @@ def test_unseen_classes_have_higher_outlier_scores(fitted):
 @pytest.mark.parametrize("inference", ["propagation", "variational", "gibbs"])
 def test_mean_logits_are_those_of_the_latent_posterior(inference):
     X, y, queries, _, _ = blobs(n_shot=2)
-    model = OneVsEachClassifier(inference=inference, n_chains=4, n_steps=10, random_state=0).fit(X, y)
+    model = OneVsEachClassifier(inference=inference, n_steps=1000, random_state=0).fit(X, y)
     mean, covariance = model.latent_mean_and_covariance(queries)
     np.testing.assert_allclose(mean, model.decision_function(queries), rtol=1e-8, atol=1e-8)
     assert covariance.shape == (len(queries), 4, 4)
@@ -79,10 +79,25 @@ def test_propagation_agrees_with_the_general_algorithm_of_gp():
 
 def test_chains_agree_with_propagation():
     X, y, queries, _, _ = blobs(n_way=3, n_shot=3)
-    exact = OneVsEachClassifier(inference="gibbs", n_chains=20, n_steps=100, random_state=0).fit(X, y)
+    exact = OneVsEachClassifier(inference="gibbs", random_state=0).fit(X, y)
+    assert exact.r_hat_ < 1.05
     quick = OneVsEachClassifier().fit(X, y)
     assert exact.log_scale_ == quick.log_scale_
     assert np.abs(exact.predict_proba(queries) - quick.predict_proba(queries)).mean() < 0.02
+
+
+def test_chains_end_when_they_have_mixed_and_say_so_when_they_have_not():
+    X, y, *_ = blobs(n_way=5, n_shot=5)
+    short = OneVsEachClassifier(inference="gibbs", n_steps=40, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"R-hat is .* after 40 steps"):
+        short.fit(X, y)
+    assert short.r_hat_ > 1.1
+    long = OneVsEachClassifier(inference="gibbs", random_state=0).fit(X, y)
+    again = OneVsEachClassifier(inference="gibbs", random_state=0, n_steps=10**6).fit(X, y)
+    assert long.r_hat_ < 1.05
+    np.testing.assert_array_equal(again.weights_, long.weights_)
+    with pytest.warns(ConvergenceWarning, match="R-hat is nan"):
+        OneVsEachClassifier(inference="gibbs", n_steps=3, random_state=0).fit(X, y)
 
 
 def test_one_shot_leaves_the_scale_to_the_prior_and_many_overrule_it():
@@ -251,6 +266,8 @@ def test_bad_data_is_refused_with_the_reason(change, message):
         ({"inference": "magic"}, "unknown inference"),
         ({"log_scale": "large"}, "finite number"),
         ({"log_scale": np.nan}, "finite number"),
+        ({"n_chains": 0}, "n_chains is a whole number"),
+        ({"n_steps": 2.5}, "n_steps is a whole number"),
     ],
 )
 def test_bad_options_are_refused_with_the_choice_there_is(options, message):

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     kernel: "cosine", "linear", "rbf", "normalized-rbf", "dkt-cosine", a polyshot kernel, or a function of two arrays
     [n, d], [m, d] that returns [n, m]. log_scale: logarithm of the prior variance of a logit, "auto" to choose it.
     inference: "propagation" (deterministic, O(N^3); what "auto" takes), "variational" (deterministic, mean field),
-    "gibbs" (exact, `n_chains` chains of `n_steps` steps). random_state: for "gibbs" alone.
+    "gibbs" (exact; `n_chains` chains of at most `n_steps` steps, which end when R-hat is below 1.03, and a
+    ConvergenceWarning where it stays above 1.1). random_state: for "gibbs" alone.
 
     After fit: classes_, log_scale_, log_marginal_likelihood_ (a lower bound if variational), r_hat_ (largest split
     R-hat, None without chains), n_features_in_, feature_names_in_.
@@ -47,8 +48,8 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         log_scale: Any = "auto",
         inference: Any = "auto",
-        n_chains: Any = 20,
-        n_steps: Any = 50,
+        n_chains: Any = 4,
+        n_steps: Any = 5000,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -141,6 +142,10 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return load(Path(path))
 
     def _check_parameters(self) -> None:
+        for name in ("n_chains", "n_steps"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < 1:
+                raise InputError(f"{name} is a whole number above zero, not {value!r}")
         if self.inference not in INFERENCES:
             raise InputError(f"unknown inference {self.inference!r}; there are {', '.join(INFERENCES)}")
         number = isinstance(self.log_scale, Real) and np.isfinite(float(self.log_scale))

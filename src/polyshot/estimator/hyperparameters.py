@@ -36,7 +36,7 @@ _STEP = 0.6
 _REACH = 12
 _MOST_EXAMPLES, _ENOUGH_SHOTS = 500, 10
 _MOST_ROWS = 300
-_NUMBERS_AT_ONCE = 2**20
+NUMBERS_AT_ONCE = 2**20
 
 
 def choose_log_scale(
@@ -99,7 +99,7 @@ def leave_one_out_likelihood(
     rows = torch.nonzero(shots > 1).flatten()
     some = rows[torch.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).round().long()]
     total = 0.0
-    for part in torch.split(some, max(1, _NUMBERS_AT_ONCE // n_way**2)):
+    for part in torch.split(some, max(1, NUMBERS_AT_ONCE // n_way**2)):
         log_probs = torch.log_softmax(posterior.leave_one_out(fit, part), -1).gather(-1, y[part][:, None])
         total += float(log_probs.squeeze(-1) @ (1 - 1 / shots[part].double()) ** power)
     return total * len(rows) / len(some), fit

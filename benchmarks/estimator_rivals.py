@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -64,7 +65,7 @@ def logistic_cv(X: Array, y: NDArray[np.int64]) -> Predictor:
 
 def gaussian_process(X: Array, y: NDArray[np.int64]) -> Predictor:
     # a unit length-scale means nothing to a vector of any norm: begin at the typical distance
-    distance = float(np.median(np.linalg.norm(X[:, None] - X[None], axis=-1)[np.triu_indices(len(X), 1)]))
+    distance = float(np.median(pdist(X)))
     return scikit(GaussianProcessClassifier(ConstantKernel() * RBF(max(distance, 1e-3))), X, y)
 
 

@@ -2,9 +2,9 @@
 
 With one example a class nothing is left to learn from; with two, leaving one out leaves its class with half of what
 the others have; and with a few, a support set without an error asks for any scale. So the logarithm of the scale has a
-normal prior, whose mean falls with the number of classes and of examples a class, and an example that is one of n in
-its class speaks with the weight (1 - 1/n)^p. `python -m benchmarks.estimator_prior` learns these numbers over many
-tasks (docs/estimator.md).
+normal prior, whose mean falls with the number of examples a class and, where these are few, of classes, and an example
+that is one of n in its class speaks with the weight (1 - 1/n)^p. `python -m benchmarks.estimator_prior` learns these
+numbers over many tasks (docs/estimator.md).
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from polyshot.gp.tied import TiedPropagation, fit_tied_propagation
 
 
 class ScalePrior(NamedTuple):
-    """Normal, with the mean `level - by_shot log(N / C) - by_way log C`; and the power p of the examples' weights."""
+    """Normal, with the mean `level - by_shot log n - by_way log C / n`, n = N / C; and the power p of the weights."""
 
     level: float
     by_shot: float
@@ -28,10 +28,11 @@ class ScalePrior(NamedTuple):
 
     def mean(self, n: int, n_way: int) -> float:
         """The most probable log-scale for N examples of C classes."""
-        return float(self.level - self.by_shot * np.log(n / n_way) - self.by_way * np.log(n_way))
+        n_shot = n / n_way
+        return float(self.level - self.by_shot * np.log(n_shot) - self.by_way * np.log(n_way) / n_shot)
 
 
-LEARNED = ScalePrior(level=5.15, by_shot=0.28, by_way=0.21, deviation=0.39, power=3.84)
+LEARNED = ScalePrior(level=5.56, by_shot=0.64, by_way=0.38, deviation=0.42, power=3.17)
 _STEP = 0.6
 _REACH = 12
 _MOST_EXAMPLES, _ENOUGH_SHOTS = 500, 10

@@ -1,17 +1,21 @@
 """OneVsEachClassifier against what people use today, on identical episodes: `make bench-estimator`.
 
-python -m benchmarks.estimator [--episodes 200] [--match REGEX] [--methods REGEX] [--seconds 60] [--out estimator.json]
+python -m benchmarks.estimator [--episodes 200] [--match REGEX] [--methods REGEX] [--seconds 60] [--minutes M]
 
-The JSON has one entry a cell and method with the numbers of every episode, is written after each, and is added to by
-the next run, so that a run can be stopped at any time and taken up again. A method stops in a cell after --seconds and
-then has fewer episodes there; the table compares it with ours on those it has.
+It goes in rounds: 1 episode of every cell by every method, then 3, 10, 30, 100, and --episodes, so that it has a whole
+table after the first round wherever it is stopped. The JSON has one entry a cell and method with the numbers of every
+episode, is written after each, and is added to by the next run. A method has --seconds in a cell and then fewer
+episodes there (the table compares it with ours on those it has); it is left out of a cell where an episode of a smaller
+one took a quarter of that.
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +24,11 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.estimator_rivals import RIVALS, Impossible, Predictor
 from benchmarks.estimator_table import OURS, write_table
-from benchmarks.estimator_tasks import Cell, Data, Episode, cells, episodes, load_all
+from benchmarks.estimator_tasks import SHOTS, Cell, Data, Episode, cells, episodes, load_all
 from polyshot.estimator import OneVsEachClassifier
 
 N_BINS = 15
+ROUNDS = (1, 3, 10, 30, 100)
 
 
 def one_vs_each(X: np.ndarray, y: np.ndarray) -> Predictor:
@@ -63,9 +68,10 @@ def measure(task: Episode, method: str) -> tuple[dict[str, float], np.ndarray]:
 
 
 def extend(entry: dict[str, Any], cell: Cell, data: Data, method: str, n_episodes: int, seconds: float) -> None:
-    """Add episodes to the entry until there are `n_episodes` or `seconds` have passed (but one at least)."""
-    first, began = len(entry.get("log_loss", [])), time.perf_counter()
-    for task in episodes(cell, data, n_episodes, first):
+    """Add episodes to the entry until there are `n_episodes` or all of them took `seconds`."""
+    for task in episodes(cell, data, n_episodes, len(entry.get("log_loss", []))):
+        if spent(entry) > seconds:
+            return
         try:
             row, gaps = measure(task, method)
         except Impossible as reason:
@@ -74,8 +80,22 @@ def extend(entry: dict[str, Any], cell: Cell, data: Data, method: str, n_episode
         for name, value in row.items():
             entry.setdefault(name, []).append(round(value, 5))
         entry["bin_gaps"] = [round(a + b, 5) for a, b in zip(entry.get("bin_gaps", [0] * N_BINS), gaps, strict=True)]
-        if time.perf_counter() - began > seconds:
-            return
+
+
+def spent(entry: dict[str, Any]) -> float:
+    """Seconds of all its episodes."""
+    return sum(entry.get("fit_seconds", [])) + sum(entry.get("predict_seconds", []))
+
+
+def too_slow(results: dict[str, Any], cell: Cell, method: str, seconds: float) -> bool:
+    """Whether an episode of a smaller cell of these data took a quarter of the time for this one."""
+    for n_way in (5, 20, 50):
+        for n_shot in SHOTS:
+            entry = results.get(replace(cell, n_way=n_way, n_shot=n_shot).name, {}).get(method, {})
+            smaller = n_way <= cell.n_way and n_shot <= cell.n_shot and (n_way, n_shot) != (cell.n_way, cell.n_shot)
+            if smaller and "log_loss" in entry and spent(entry) / len(entry["log_loss"]) > seconds / 4:
+                return True
+    return False
 
 
 def save(path: Path, results: dict[str, Any]) -> None:
@@ -97,26 +117,30 @@ def main() -> None:
     parser.add_argument("--match", default="", help="only the cells whose name this regular expression finds")
     parser.add_argument("--methods", default="", help="only the methods whose name this regular expression finds")
     parser.add_argument("--seconds", type=float, default=60.0, help="longest time for a method in a cell")
+    parser.add_argument("--minutes", type=float, default=np.inf, help="longest time in all")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/estimator.json"))
     arguments = parser.parse_args()
     data = load_all()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     results = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
-    for cell in cells(data):
-        if not re.search(arguments.match, cell.name):
-            continue
-        done = results.setdefault(cell.name, {})
-        for method in METHODS:
-            entry = done.get(method, {})
-            if not re.search(arguments.methods, method) or "impossible" in entry:
+    chosen = sorted((c for c in cells(data) if re.search(arguments.match, c.name)), key=lambda c: c.n_way * c.n_shot)
+    methods = [m for m in METHODS if re.search(arguments.methods, m)]
+    end = time.monotonic() + 60 * arguments.minutes
+    for n_episodes in [n for n in ROUNDS if n < arguments.episodes] + [arguments.episodes]:
+        for cell, method in itertools.product(chosen, methods):
+            entry = results.setdefault(cell.name, {}).get(method, {})
+            done = "impossible" in entry or len(entry.get("log_loss", [])) >= n_episodes
+            out_of_time = spent(entry) > arguments.seconds or too_slow(results, cell, method, arguments.seconds)
+            if done or out_of_time or time.monotonic() > end:
                 continue
-            if len(entry.get("log_loss", [])) < arguments.episodes:
-                extend(entry, cell, data[cell.data], method, arguments.episodes, arguments.seconds)
-                done[method] = entry
-                save(arguments.out, results)
-                mean = f"{np.mean(entry['log_loss']):.4f}" if "log_loss" in entry else entry["impossible"]
-                print(cell.name, method, len(entry.get("log_loss", [])), mean, flush=True)
-    write_table(results, arguments.out.with_suffix(".md"))
+            extend(entry, cell, data[cell.data], method, n_episodes, arguments.seconds)
+            results[cell.name][method] = entry
+            save(arguments.out, results)
+            mean = f"{np.mean(entry['log_loss']):.4f}" if "log_loss" in entry else entry["impossible"]
+            print(cell.name, method, len(entry.get("log_loss", [])), mean, f"{spent(entry):.1f} s", flush=True)
+        write_table(
+            {c.name: results[c.name] for c in cells(data) if c.name in results}, arguments.out.with_suffix(".md")
+        )
 
 
 if __name__ == "__main__":

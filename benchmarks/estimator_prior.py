@@ -79,9 +79,9 @@ def main() -> None:
                 if arguments.cache:
                     np.savez(arguments.cache, **known)
             tasks[cell] = known[cell.name]
-    # one straight line in log shots and log ways: begin where the best fixed scales of the cells lie
-    start = np.array([6.0, 0.6, 0.4, 0.5, 1.0])
-    bounds = [(0, 9), (0, 2), (0, 2), (0.1, 2), (0, 4)]
+    # begin where the best fixed scales of the cells lie
+    start = np.array([5.5, 0.6, 0.4, 0.5, 3.0])
+    bounds = [(0, 9), (0, 2), (0, 2), (0.1, 2), (0, 6)]
     simplex = start + np.vstack([np.zeros(5), np.diag([0.5, 0.2, 0.2, 0.3, 1.0])])
     best = minimize(regret, start, (tasks,), method="Nelder-Mead", bounds=bounds, options={"initial_simplex": simplex})
     prior = ScalePrior(*(round(float(x), 2) for x in best.x))

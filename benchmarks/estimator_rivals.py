@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -63,9 +64,10 @@ def logistic_cv(X: Array, y: NDArray[np.int64]) -> Predictor:
 
 
 def gaussian_process(X: Array, y: NDArray[np.int64]) -> Predictor:
-    # a unit length-scale means nothing to a vector of any norm: begin at the typical distance
-    distance = float(np.median(np.linalg.norm(X[:, None] - X[None], axis=-1)[np.triu_indices(len(X), 1)]))
-    return scikit(GaussianProcessClassifier(ConstantKernel() * RBF(max(distance, 1e-3))), X, y)
+    # Its optimiser ends in a constant at one shot and at many classes. Of prior variances 1, 10 and 100 and lengths of
+    # the typical distance and half of it, optimised or not, this had the best log-loss in four of five design tasks.
+    kernel = ConstantKernel(10.0) * RBF(max(float(np.median(pdist(X))), 1e-3))
+    return scikit(GaussianProcessClassifier(kernel, optimizer=None), X, y)
 
 
 def support_vectors(X: Array, y: NDArray[np.int64]) -> Predictor:

@@ -19,15 +19,15 @@ def mean(entry: Entry, name: str, n: int | None = None) -> float:
 
 
 def against_rivals(methods: dict[str, Entry], name: str, smaller_is_better: bool = False) -> tuple[float, float, str]:
-    """Ours, the best rival's and its name, chosen by its difference to ours on the episodes that both have."""
+    """Ours, the best rival's and its name, chosen by its difference to ours; both on the episodes that both have."""
     ours = methods[OURS]
     sign = -1 if smaller_is_better else 1
     rivals = {}
     for rival, entry in methods.items():
         if rival != OURS and "log_loss" in entry:
             n = min(len(entry["log_loss"]), len(ours["log_loss"]))
-            rivals[rival] = mean(ours, name), mean(ours, name) + mean(entry, name, n) - mean(ours, name, n)
-    best = max(rivals, key=lambda rival: sign * np.nan_to_num(rivals[rival][1]))
+            rivals[rival] = mean(ours, name, n), mean(entry, name, n)
+    best = max(rivals, key=lambda rival: sign * np.nan_to_num(rivals[rival][1] - rivals[rival][0]))
     return *rivals[best], best
 
 
@@ -38,7 +38,8 @@ def cell_summary(methods: dict[str, Entry]) -> dict[str, Any]:
     summary: dict[str, Any] = {"episodes": n, "ECE": float(np.abs(ours["bin_gaps"]).sum() / n)}
     for name in ("log_loss", "accuracy", "Brier", "unseen", "out_of_scope"):
         summary[name] = against_rivals(methods, name, smaller_is_better=name in ("log_loss", "Brier"))
-    summary["ratio"] = summary["log_loss"][0] / summary["log_loss"][1]
+    ours_there, rivals_loss, _ = summary["log_loss"]
+    summary["ratio"] = ours_there / rivals_loss if rivals_loss > 0 else np.nan  # both may be zero in few episodes
     summary["seconds"] = {
         method: float(np.median(entry["fit_seconds"]) + np.median(entry["predict_seconds"]))
         for method, entry in methods.items()
@@ -52,8 +53,8 @@ def cell_summary(methods: dict[str, Entry]) -> dict[str, Any]:
 def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
     """Markdown beside the JSON; cells without our own numbers or any rival's are left out."""
     lines = [
-        "Each pair is ours and the best rival's, the rival chosen anew for each measure. A rival with fewer episodes",
-        "(last column) is compared on those: its number here is ours plus the difference.",
+        "Each pair is ours and the best rival's, the rival chosen anew for each measure, on the episodes that both",
+        "have (the last column has the rivals with fewer; ECE is over all of ours).",
         "",
         "| cell | episodes | log-loss | best rival | ratio | Brier | accuracy | ECE | AUROC unseen | out of scope "
         "| fit + predict, LogisticRegressionCV's | rivals with fewer episodes |",
@@ -93,8 +94,8 @@ def _behind(rows: list[dict[str, Any]], name: str, allowed: float) -> str:
 
 
 BARS = {
-    "mean ratio (<= 0.75)": lambda rows: f"{np.mean([r['ratio'] for r in rows]):.3f}",
-    "largest ratio (<= 1)": lambda rows: f"{max(r['ratio'] for r in rows):.2f}",
+    "mean ratio (<= 0.75)": lambda rows: f"{np.nanmean([r['ratio'] for r in rows]):.3f}",
+    "largest ratio (<= 1)": lambda rows: f"{np.nanmax([r['ratio'] for r in rows]):.2f}",
     "ECE, 2+ shots (<= 0.02)": lambda rows: _mean_ece(rows, one_shot=False),
     "ECE, 1 shot (<= 0.04)": lambda rows: _mean_ece(rows, one_shot=True),
     "cells > 0.5 points behind in accuracy (0)": lambda rows: _behind(rows, "accuracy", 0.005),

@@ -10,13 +10,13 @@ from safetensors.torch import save_file
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from polyshot.errors import DataError, InputError
-from polyshot.estimator import OneVsEachClassifier
+from polyshot.estimator import OneVsEachClassifier, hyperparameters
 from polyshot.gp import Cosine, OneVsEachGP, fit_propagation
 
 
@@ -54,7 +54,7 @@ def test_unseen_classes_have_higher_outlier_scores(fitted):
 @pytest.mark.parametrize("inference", ["propagation", "variational", "gibbs"])
 def test_mean_logits_are_those_of_the_latent_posterior(inference):
     X, y, queries, _, _ = blobs(n_shot=2)
-    model = OneVsEachClassifier(inference=inference, n_chains=4, n_steps=10, random_state=0).fit(X, y)
+    model = OneVsEachClassifier(inference=inference, n_steps=1000, random_state=0).fit(X, y)
     mean, covariance = model.latent_mean_and_covariance(queries)
     np.testing.assert_allclose(mean, model.decision_function(queries), rtol=1e-8, atol=1e-8)
     assert covariance.shape == (len(queries), 4, 4)
@@ -79,10 +79,25 @@ def test_propagation_agrees_with_the_general_algorithm_of_gp():
 
 def test_chains_agree_with_propagation():
     X, y, queries, _, _ = blobs(n_way=3, n_shot=3)
-    exact = OneVsEachClassifier(inference="gibbs", n_chains=20, n_steps=100, random_state=0).fit(X, y)
+    exact = OneVsEachClassifier(inference="gibbs", random_state=0).fit(X, y)
+    assert exact.r_hat_ < 1.05
     quick = OneVsEachClassifier().fit(X, y)
     assert exact.log_scale_ == quick.log_scale_
     assert np.abs(exact.predict_proba(queries) - quick.predict_proba(queries)).mean() < 0.02
+
+
+def test_chains_end_when_they_have_mixed_and_say_so_when_they_have_not():
+    X, y, *_ = blobs(n_way=5, n_shot=5)
+    short = OneVsEachClassifier(inference="gibbs", n_steps=40, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"R-hat is .* after 40 steps"):
+        short.fit(X, y)
+    assert short.r_hat_ > 1.1
+    long = OneVsEachClassifier(inference="gibbs", random_state=0).fit(X, y)
+    again = OneVsEachClassifier(inference="gibbs", random_state=0, n_steps=10**6).fit(X, y)
+    assert long.r_hat_ < 1.05
+    np.testing.assert_array_equal(again.weights_, long.weights_)
+    with pytest.warns(ConvergenceWarning, match="R-hat is nan"):
+        OneVsEachClassifier(inference="gibbs", n_steps=3, random_state=0).fit(X, y)
 
 
 def test_one_shot_leaves_the_scale_to_the_prior_and_many_overrule_it():
@@ -106,6 +121,33 @@ def test_adding_examples_ends_where_fitting_all_would():
     order = np.argsort(np.r_[np.flatnonzero(first), np.flatnonzero(~first)])
     np.testing.assert_allclose(model.weights_.numpy()[order], afresh.weights_.numpy(), atol=5e-3)
     np.testing.assert_allclose(model.predict_proba(queries), afresh.predict_proba(queries), atol=2e-3)
+
+
+def test_scale_and_centre_are_chosen_anew_once_the_examples_have_doubled(tmp_path):
+    X, y, queries, _, _ = blobs(n_way=4, n_shot=8, dim=128)
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y = X[order], y[order]
+    model = OneVsEachClassifier().fit(X[:12], y[:12])
+    chosen = model.log_scale_
+    model.add(X[12:23], y[12:23])
+    assert model.log_scale_ == chosen
+    model.save(tmp_path / "model")
+    afresh = OneVsEachClassifier().fit(X[:24], y[:24])
+    for grown in (model, OneVsEachClassifier.load(tmp_path / "model")):
+        grown.add(X[23:24], y[23:24])
+        assert grown.log_scale_ == afresh.log_scale_ != chosen
+        np.testing.assert_array_equal(grown.predict_proba(queries), afresh.predict_proba(queries))
+
+
+def test_length_counts_where_there_are_few_features_and_direction_where_there_are_many():
+    generator = np.random.default_rng(0)
+    for dim, name in ((2, "rbf"), (128, "cosine")):
+        near = generator.standard_normal((60, dim))
+        near /= np.linalg.norm(near, axis=1, keepdims=True)
+        X, y = np.concatenate([near, 3 * near]), np.repeat([0, 1], 60)
+        model = OneVsEachClassifier().fit(X[::2], y[::2])
+        assert model.covariance_.kernel == name
+        assert (model.score(X[1::2], y[1::2]) > 0.9) == (dim == 2)
 
 
 def test_the_order_of_the_examples_does_not_matter():
@@ -183,7 +225,7 @@ def test_two_hundred_classes_are_no_trouble():
     np.testing.assert_allclose(model.predict_proba(queries).sum(1), 1)
 
 
-@pytest.mark.parametrize("kernel", ["cosine", Cosine(1.5)])
+@pytest.mark.parametrize("kernel", ["auto", "cosine", Cosine(1.5)])
 def test_what_was_saved_is_what_is_loaded(tmp_path, kernel):
     X, y, queries, _, unseen = blobs()
     model = OneVsEachClassifier(kernel=kernel).fit(X, np.array(["a", "b", "c", "d"])[y])
@@ -214,7 +256,7 @@ def test_files_that_are_not_a_classifier_are_refused(tmp_path, fitted):
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "cut")
-    metadata = {"format": "polyshot.OneVsEachClassifier 1", "json": json.dumps({"classes": [1, 2]})}
+    metadata = {"format": "polyshot.OneVsEachClassifier 2", "json": json.dumps({"classes": [1, 2]})}
     save_file({"X": torch.zeros(3, 2)}, tmp_path / "part", metadata)
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "part")
@@ -239,7 +281,7 @@ def test_your_own_function_cannot_be_saved(tmp_path):
 def test_bad_data_is_refused_with_the_reason(change, message):
     X, y, *_ = blobs()
     with pytest.raises(ValueError, match=message):
-        OneVsEachClassifier().fit(*change(X, y))
+        OneVsEachClassifier(kernel="cosine").fit(*change(X, y))
 
 
 @pytest.mark.parametrize(
@@ -251,6 +293,8 @@ def test_bad_data_is_refused_with_the_reason(change, message):
         ({"inference": "magic"}, "unknown inference"),
         ({"log_scale": "large"}, "finite number"),
         ({"log_scale": np.nan}, "finite number"),
+        ({"n_chains": 0}, "n_chains is a whole number"),
+        ({"n_steps": 2.5}, "n_steps is a whole number"),
     ],
 )
 def test_bad_options_are_refused_with_the_choice_there_is(options, message):
@@ -272,7 +316,7 @@ def test_constant_features_and_zero_rows_do_no_harm():
     queries[0] = 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        p = OneVsEachClassifier().fit(X, y).predict_proba(queries)
+        p = OneVsEachClassifier(kernel="cosine").fit(X, y).predict_proba(queries)
     assert np.isfinite(p).all()
     assert (p.argmax(1) == labels)[1:].mean() > 0.9
 
@@ -282,3 +326,21 @@ def test_a_new_feature_count_and_an_unfitted_model_are_refused(fitted):
         fitted.predict(np.zeros((2, 5)))
     with pytest.raises(NotFittedError):
         OneVsEachClassifier().predict(np.zeros((2, 5)))
+
+
+def test_a_part_of_many_examples_chooses_a_scale_as_good_as_all_would(monkeypatch):
+    X, y, queries, labels, _ = blobs(n_way=6, n_shot=30, n_query=50, dim=8)
+    by_all = OneVsEachClassifier().fit(X, y)
+    monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
+    by_part = OneVsEachClassifier().fit(X, y)
+    assert by_part.log_scale_ != by_all.log_scale_
+    losses = [-m.predict_log_proba(queries)[np.arange(len(labels)), labels].mean() for m in (by_all, by_part)]
+    assert losses[1] < 1.05 * losses[0]
+
+
+def test_the_part_has_equal_classes_or_some_classes_with_ten_examples(monkeypatch):
+    monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
+    equal = hyperparameters._representatives(torch.arange(6).repeat(30), 6)
+    assert (equal % 6).bincount().tolist() == [16] * 6
+    some = hyperparameters._representatives(torch.arange(40).repeat(5), 40)
+    assert (some % 40).bincount().tolist() == [5] * 20

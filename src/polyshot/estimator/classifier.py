@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,12 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Class logits have GP priors under the one-vs-each likelihood (Snell & Zemel, ICLR 2021); probabilities are the
     softmax of the posterior mean logits, and the kernel's scale is chosen by leave-one-out likelihood.
 
-    kernel: "cosine", "linear", "rbf", "normalized-rbf", "dkt-cosine", a polyshot kernel, or a function of two arrays
-    [n, d], [m, d] that returns [n, m]. log_scale: logarithm of the prior variance of a logit, "auto" to choose it.
+    kernel: "auto" ("cosine" for 100 features and more, "rbf" for fewer), "cosine", "linear", "rbf", "normalized-rbf",
+    "dkt-cosine", a polyshot kernel, or a function of two arrays [n, d], [m, d] that returns [n, m].
+    log_scale: logarithm of the prior variance of a logit, "auto" to choose it.
     inference: "propagation" (deterministic, O(N^3); what "auto" takes), "variational" (deterministic, mean field),
-    "gibbs" (exact, `n_chains` chains of `n_steps` steps). random_state: for "gibbs" alone.
+    "gibbs" (exact; `n_chains` chains of at most `n_steps` steps, which end when R-hat is below 1.03, and a
+    ConvergenceWarning where it stays above 1.1). random_state: for "gibbs" alone.
 
     After fit: classes_, log_scale_, log_marginal_likelihood_ (a lower bound if variational), r_hat_ (largest split
     R-hat, None without chains), n_features_in_, feature_names_in_.
@@ -43,12 +45,12 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        kernel: KernelLike = "cosine",
+        kernel: KernelLike = "auto",
         *,
         log_scale: Any = "auto",
         inference: Any = "auto",
-        n_chains: Any = 20,
-        n_steps: Any = 50,
+        n_chains: Any = 4,
+        n_steps: Any = 5000,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -68,18 +70,15 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"{type(self).__name__} needs 2 classes or more; y has 1 class, {self.classes_[0]!r}")
         self._check_memory(len(X))
         self.X_fit_, self.labels_ = X.copy(), labels.astype(np.int64)
-        self.covariance_ = Covariance.of(self.kernel, as_tensor(self.X_fit_))
-        K, start = self._support_covariance(), None
-        if self.log_scale == "auto":
-            self.log_scale_, near = choose_log_scale(K, torch.from_numpy(self.labels_), len(self.classes_))
-            start = None if near is None else (near.w, near.kappa)
-        else:
-            self.log_scale_ = float(self.log_scale)
-        self._condition(K, start)
+        self._choose_and_condition()
         return self
 
     def add(self, X: Any, y: Any) -> "OneVsEachClassifier":
-        """Take in further labelled examples, also of new classes: from where fit ended, with its scale and centre."""
+        """Take in further labelled examples, also of new classes, from where fit ended.
+
+        Centre, unit and scale stay as they were chosen until there are twice as many examples; then all begins anew,
+        so that many small additions cost little and end where fit would.
+        """
         check_is_fitted(self)
         X, y = validate_data(self, _array(X), _array(y), dtype=np.float64, reset=False)
         _check_targets(y)
@@ -88,6 +87,9 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_memory(len(names))
         self.classes_, labels = np.unique(names, return_inverse=True)
         self.X_fit_, self.labels_ = np.concatenate([self.X_fit_, X]), labels.astype(np.int64)
+        if len(names) >= 2 * self.n_chosen_:
+            self._choose_and_condition()
+            return self
         start = None
         if self.posterior_.tied:
             start = self._extended_sites(torch.from_numpy(np.searchsorted(self.classes_, before)), n)
@@ -141,6 +143,10 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return load(Path(path))
 
     def _check_parameters(self) -> None:
+        for name in ("n_chains", "n_steps"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < 1:
+                raise InputError(f"{name} is a whole number above zero, not {value!r}")
         if self.inference not in INFERENCES:
             raise InputError(f"unknown inference {self.inference!r}; there are {', '.join(INFERENCES)}")
         number = isinstance(self.log_scale, Real) and np.isfinite(float(self.log_scale))
@@ -154,6 +160,18 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = as_tensor(self.X_fit_)
         K = self.covariance_(X, X)
         return (K + K.mT) / 2
+
+    def _choose_and_condition(self) -> None:
+        """Centre, unit and scale from the examples there are, and the posterior."""
+        self.n_chosen_ = len(self.X_fit_)
+        self.covariance_ = Covariance.of(self.kernel, as_tensor(self.X_fit_))
+        K, start = self._support_covariance(), None
+        if self.log_scale == "auto":
+            self.log_scale_, near = choose_log_scale(K, torch.from_numpy(self.labels_), len(self.classes_))
+            start = None if near is None else (near.w, near.kappa)
+        else:
+            self.log_scale_ = float(self.log_scale)
+        self._condition(K, start)
 
     def _condition(self, K: Tensor, start: tuple[Tensor, Tensor] | None = None) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -1,5 +1,6 @@
 """From feature vectors to a covariance of unit size, by a kernel's name or by your own function.
 
+"auto" is "cosine" for 100 features and more, as embeddings have, and "rbf" for fewer, whose lengths say something too.
 Names measure from a centre and in a unit that the support set gives. For the directions of embeddings ("cosine",
 "normalized-rbf"):
 
@@ -25,6 +26,7 @@ from polyshot.gp import Kernel, make_kernel
 KernelLike = Any  # a name, a Kernel, or a function of two arrays: `of` says what is wrong with anything else
 DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")
 _EXAMPLES_TO_TRUST_A_MEAN = 10.0
+_FEWEST_OF_AN_EMBEDDING = 100
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Covariance:
     @staticmethod
     def of(kernel: KernelLike, X: Float[Tensor, "n d"]) -> "Covariance":
         """Centre, unit and size as the support set has them; your own kernel takes the features as they are."""
+        if isinstance(kernel, str) and kernel == "auto":
+            kernel = "cosine" if X.shape[1] >= _FEWEST_OF_AN_EMBEDDING else "rbf"
         nothing = torch.zeros(X.shape[1], dtype=X.dtype)
         roots, centre, unit = False, nothing, 1.0
         if isinstance(kernel, str):

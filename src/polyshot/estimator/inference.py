@@ -11,12 +11,15 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from polyshot.errors import InputError
-from polyshot.gp import OneVsEachGP, Sites, elbo, fit_variational, gibbs, split_r_hat
+from polyshot.estimator.chains import MOST_DRAWS, run_chains, thinning
+from polyshot.estimator.hyperparameters import NUMBERS_AT_ONCE
+from polyshot.gp import OneVsEachGP, Sites, elbo, fit_variational
+from polyshot.gp.model import _CHUNK_BYTES as CHUNK_BYTES
 from polyshot.gp.model import chain_chunks
 from polyshot.gp.tied import TiedConditional, fit_tied_propagation
 
 INFERENCES = ("auto", "propagation", "variational", "gibbs")
-_MOST_DRAWS = 200
+_LARGEST_R_HAT = 1.1
 
 
 @dataclass(frozen=True)
@@ -77,18 +80,17 @@ def fit_posterior(
             ConvergenceWarning,
             stacklevel=4,
         )
-    evidence = float(fit.log_evidence)
     if inference != "gibbs":
-        return Posterior(K, y, fit.sites, tied=True), evidence, None
-    chain = gibbs(
-        OneVsEachGP(), K, y, n_way, n_chains=n_chains, n_steps=n_steps, burn_in=0, start="propagation", seed=generator
-    )
-    assert chain.f is not None
-    # differences of logits: the level that all classes share is not what the labels speak of
-    r_hat = float(split_r_hat(chain.f - chain.f.mean(-1, keepdim=True)).max()) if n_steps >= 4 else float("nan")
-    every = -(-n_chains * n_steps // _MOST_DRAWS)
-    draws = Sites(*(part[::every] for part in chain.draws))
-    return Posterior(K, y, draws, tied=False), evidence, r_hat
+        return Posterior(K, y, fit.sites, tied=True), fit.log_evidence, None
+    draws, r_hat = run_chains(K, y, fit.sites, n_chains=n_chains, n_steps=n_steps, generator=generator)
+    if not r_hat <= _LARGEST_R_HAT:
+        warnings.warn(
+            f"the chains have not mixed: R-hat is {r_hat:.2f} after {n_steps} steps, and should be below "
+            f"{_LARGEST_R_HAT}; raise n_steps (or n_chains, if it is 1)",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return Posterior(K, y, draws, tied=False), fit.log_evidence, r_hat
 
 
 def fit_with_none(posterior: Posterior, n_way: int) -> Float[Tensor, "n c"]:
@@ -98,17 +100,25 @@ def fit_with_none(posterior: Posterior, n_way: int) -> Float[Tensor, "n c"]:
     return fit_tied_propagation(posterior.K, posterior.y, n_way + 1, tolerance=1e-2, max_sweeps=30, start=start)[1].a
 
 
+def needed_bytes(inference: str, n: int, n_way: int, n_features: int, n_chains: int, n_steps: int) -> float:
+    """Peak memory of a fit beyond the data: the large terms with the factors that were measured (docs/estimator.md)."""
+    numbers = 12.0 * n * n + 60.0 * n * n_way + 8.0 * n * n_features + 6 * min(NUMBERS_AT_ONCE, n * n_way**2)
+    if inference == "variational":
+        numbers += (3.5 * n_way + 6) * n * n
+    if inference == "gibbs":
+        kept = n_chains * n_steps / thinning(n_steps)
+        together = min(kept, MOST_DRAWS, max(1, CHUNK_BYTES / (8 * n_way * n * n)))
+        numbers += 7.0 * kept * n * n_way + together * (n_way + 10) * n * n
+    return 8 * numbers
+
+
 def check_memory(inference: str, n: int, n_way: int, n_features: int, n_chains: int, n_steps: int) -> None:
     """Refuse before the first large allocation what would not fit."""
-    numbers = 14.0 * n * n + 3.0 * n * n_features
-    if inference in ("variational", "gibbs"):
-        numbers += 4.0 * n_way * n * n
-    if inference == "gibbs":
-        numbers += 4.0 * n_chains * n_steps * n * n_way
+    needed = needed_bytes(inference, n, n_way, n_features, n_chains, n_steps)
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if 8 * numbers > 0.8 * there:
+    if needed > 0.8 * there:
         advice = "" if inference in ("auto", "propagation") else ' or inference="propagation"'
         raise InputError(
-            f"{n:,} examples of {n_way:,} classes need about {8 * numbers / 2**30:,.0f} GB with "
+            f"{n:,} examples of {n_way:,} classes need about {needed / 2**30:,.0f} GB with "
             f"inference={inference!r}, this machine has {there / 2**30:,.0f} GB; fit fewer examples a class{advice}"
         )

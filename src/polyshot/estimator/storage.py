@@ -17,8 +17,8 @@ from polyshot.gp.checks import check_finite
 if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
 
-_FORMAT = "polyshot.OneVsEachClassifier 1"
-_NUMBERS = ("log_scale_", "log_marginal_likelihood_", "r_hat_")
+_FORMAT = "polyshot.OneVsEachClassifier 2"
+_NUMBERS = ("n_chosen_", "log_scale_", "log_marginal_likelihood_", "r_hat_")
 
 
 def save(classifier: "OneVsEachClassifier", path: Path) -> None:
@@ -47,7 +47,8 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
         "classes": names.tolist(),
         "class_type": names.dtype.str,
         "feature_names": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
-        "covariance": {"roots": covariance.roots, "unit": covariance.unit, "size": covariance.size},
+        "covariance": {name: getattr(covariance, name) for name in ("roots", "unit", "size")},
+        "covariance_kernel": _kernel_name(covariance.kernel),
         "tied": classifier.posterior_.tied,
         **{name: getattr(classifier, name) for name in _NUMBERS},
     }
@@ -88,11 +89,12 @@ def _rebuilt(header: dict[str, Any], tensors: dict[str, Tensor]) -> "OneVsEachCl
     fit = all(tensors[name].shape == torch.Size(shape) for name, shape in shapes.items())
     if not fit or sites.omega.shape != sites.kappa.shape or sites.omega.shape[1:] != (n, n_way):
         raise ValueError("its arrays do not belong together")
-    kernel: str | Kernel = header["parameters"]["kernel"]
+    kernel: str | Kernel = header["covariance_kernel"]
+    classifier = OneVsEachClassifier(**header["parameters"])
     if state:
         kernel = KERNELS[str(kernel)]()
         kernel.to(next(iter(state.values())).dtype).load_state_dict(state)
-    classifier = OneVsEachClassifier(**header["parameters"] | {"kernel": kernel})
+        classifier.kernel = kernel
     classifier.n_features_in_ = X.shape[1]
     if header["feature_names"]:
         classifier.feature_names_in_ = np.array(header["feature_names"], dtype=object)

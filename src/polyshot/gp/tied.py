@@ -15,20 +15,19 @@ itself. The tests compare the algebra with OneVsEachGP's, the answers with fit_p
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numba import njit
+from scipy.linalg.lapack import dpotrf, dpotri
 from torch import Tensor
 
+from polyshot.errors import InputError
 from polyshot.gp._anderson import Anderson
-from polyshot.gp._small_matrices import OPTIONS
-from polyshot.gp._threads import in_threads
-from polyshot.gp.arrays import as_array, as_tensor
+from polyshot.gp.arrays import as_array
 from polyshot.gp.checks import check_query, check_task
-from polyshot.gp.posterior import Logits, Sites, cholesky, log_determinant, one_hot
+from polyshot.gp.posterior import Logits, Sites, cholesky, one_hot
 from polyshot.gp.predictive import log_expected_sigmoid_slopes
 
 _SMALLEST_OMEGA, _LARGEST_LOG_OMEGA = 1e-10, 3.0
@@ -51,7 +50,7 @@ class TiedPropagation(NamedTuple):
 
 @dataclass(frozen=True)
 class TiedConditional:
-    """p(f | X, Y, sites): P and S [N, N], the weights a [N, C] of the mean, log p(Y | X, sites)."""
+    """p(f | X, Y, sites): P and S [N, N], the weights a [N, C] of the mean f = K a, log p(Y | X, sites)."""
 
     K: Float[Tensor, "n n"]
     y: Int[Tensor, "n"]
@@ -59,6 +58,7 @@ class TiedConditional:
     P: Float[Tensor, "n n"]
     S: Float[Tensor, "n n"]
     a: Float[Tensor, "n c"]
+    f: Float[Tensor, "n c"]
     log_integral: float
 
     @staticmethod
@@ -68,46 +68,56 @@ class TiedConditional:
         """The posterior that sites of precision w_i and kappa_ic (zero at the own class) give."""
         n, n_way = kappa.shape
         Y = one_hot(y, n_way).to(K)
-        identity = torch.eye(n, dtype=K.dtype, device=K.device)
         root = w.sqrt()
         outer = root[:, None] * root
-        L = cholesky(identity + outer * K)
-        inverse = torch.cholesky_inverse(L)
-        L_S = cholesky(identity - inverse * (Y @ Y.mT - 1 / n_way))
-        P, S = outer * inverse, torch.cholesky_inverse(L_S) / outer
+        H = outer * K
+        H.diagonal().add_(1.0)
+        inverse, log_det_H = _inverse(H)
+        H_S = inverse / n_way - inverse * (y[:, None] == y)
+        H_S.diagonal().add_(1.0)
+        inverse_S, log_det_S = _inverse(H_S)
+        P, S = inverse.mul_(outer), inverse_S.div_(outer)
         b = Y * kappa.sum(-1, keepdim=True) - kappa  # A^T kappa
         shrunk = b / w[:, None]
         own_mean = (Y * (b - P @ shrunk)).sum(-1, keepdim=True)
         a = P @ (shrunk - (Y - 1 / n_way) * (S @ own_mean))
-        log_det = (n_way - 1) * log_determinant(L) + n * np.log(n_way) + log_determinant(L_S)
-        return TiedConditional(K, y, w, P, S, a, float((b * (K @ a)).sum() - log_det) / 2)
+        f = K @ a
+        log_det = (n_way - 1) * log_det_H + n * np.log(n_way) + log_det_S
+        return TiedConditional(K, y, w, P, S, a, f, float((b * f).sum() - log_det) / 2)
 
     def contrasts(self) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
         """Mean and variance of psi = f_y - f_c for every example of the support set."""
-        n, n_way = self.a.shape
-        f = self.K @ self.a
-        H = torch.eye(n, dtype=f.dtype, device=f.device) - self.P / self.w[:, None]  # K P
+        n_way = self.a.shape[-1]
+        H = self.P / -self.w[:, None]
+        H.diagonal().add_(1.0)  # K P
         left = self.K.diagonal() - (H * self.K).sum(-1)
-        within, across = torch.zeros_like(f), torch.zeros_like(f)
-        Y = one_hot(self.y, n_way).to(f)
-        for c in range(n_way):  # S couples an example's own class with each: blocks of it, never all
-            own_class = self.y == c
-            part, S = H[:, own_class], self.S[own_class]
-            within[:, c] = ((part @ S[:, own_class]) * part).sum(-1)
-            across[own_class] = ((part[own_class] @ S) * H[own_class]) @ Y
-        psi, known = ((Y * x).sum(-1, keepdim=True) for x in (f, within))
+        order, bounds = _by_class(self.y, n_way)
+        H, S, y = H[order][:, order], self.S[order][:, order], self.y[order]
+        within, coupled = torch.zeros_like(self.f), torch.empty_like(H)
+        for c in np.flatnonzero(np.diff(bounds)):  # S couples an example's own class with each: blocks, never all
+            own_class = slice(bounds[c], bounds[c + 1])
+            part = H[:, own_class]
+            within[:, c] = ((part @ S[own_class, own_class]) * part).sum(-1)
+            torch.mm(part[own_class], S[own_class], out=coupled[own_class])
+        across = torch.zeros_like(within).index_add_(1, y, coupled.mul_(H))
+        Y = one_hot(self.y, n_way).to(H)
+        back = order.argsort()
+        within, across = within[back], across[back]
+        psi, known = ((Y * x).sum(-1, keepdim=True) for x in (self.f, within))
         variance = 2 * left[:, None] - known - within + 2 * across
-        return psi - f, torch.where(Y > 0, 0.0, variance)
+        return psi - self.f, torch.where(Y > 0, 0.0, variance)
 
     def query(self, K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]) -> Logits:
         """Mean and full C x C covariance of the query logits (one "chain")."""
         n_way = self.a.shape[-1]
         K_star, k_star_star = check_query(self.K, K_star, k_star_star)
         h = K_star @ self.P
-        known = (h * K_star).sum(-1)[:, None, None]
-        identity = torch.eye(n_way, dtype=h.dtype, device=h.device)
-        independent = k_star_star[:, None, None] * identity - known * (identity - 1 / n_way)
-        covariance = independent - _centred(_class_sums(self.S, h, self.y, n_way))
+        known = (h * K_star).sum(-1)
+        sums = _class_sums(self.S, h, self.y, n_way)
+        middle = sums.mean(-1)
+        level = known / n_way - middle.mean(-1)
+        covariance = sums.neg_().add_(middle[:, :, None]).add_(middle[:, None, :] + level[:, None, None])
+        covariance.diagonal(dim1=-2, dim2=-1).add_((k_star_star - known)[:, None])
         return Logits((K_star @ self.a)[None], covariance[None])
 
     def leave_one_out(self, fit: "TiedPropagation", rows: Int[Tensor, "r"]) -> Float[Tensor, "r c"]:
@@ -124,36 +134,31 @@ class TiedConditional:
         return -torch.cholesky_solve(without, L).squeeze(-1)
 
 
-def _centred(X: Tensor) -> Tensor:
-    """X with the mean of its rows and of its columns taken out."""
-    return X - X.mean(-1, keepdim=True) - X.mean(-2, keepdim=True) + X.mean((-2, -1), keepdim=True)
+def _inverse(H: Tensor) -> tuple[Tensor, float]:
+    """Inverse and log-determinant of a positive definite matrix, by the LAPACK that is faster here; overwrites H."""
+    L, not_definite = dpotrf(as_array(H).T, lower=1, clean=0, overwrite_a=1)
+    if not_definite:
+        raise InputError("the kernel matrix is not positive semi-definite to working precision")
+    log_det = 2 * float(np.log(L.diagonal()).sum())
+    upper = torch.from_numpy(dpotri(L, lower=1, overwrite_c=1)[0].T).to(H.device)
+    inverse = upper.triu()
+    return inverse.add_(upper.triu(1).mT), log_det
 
 
-@no_type_check
-@njit(**OPTIONS)
-def _sum_by_class(S, h, y, first, last, out):
-    """out[q, c, c'] = half the sum of h_i S_ij h_j over i in class c and j in c', for the queries first..last-1."""
-    N, C = S.shape[0], out.shape[1]
-    row = np.empty(C)
-    for q in range(first, last):
-        out[q] = 0.0
-        for i in range(N):
-            row[:] = 0.0
-            for j in range(i):
-                row[y[j]] += S[i, j] * h[q, j]
-            row[y[i]] += 0.5 * S[i, i] * h[q, i]
-            for c in range(C):
-                out[q, y[i], c] += h[q, i] * row[c]
-    return -1
+def _by_class(y: Tensor, n_way: int) -> tuple[Tensor, np.ndarray]:
+    """An order that brings the examples of a class together, and where in it each class begins and ends [C + 1]."""
+    return y.argsort(stable=True), np.r_[0, np.cumsum(as_array(y.bincount(minlength=n_way)))]
 
 
 def _class_sums(S: Tensor, h: Tensor, y: Tensor, n_way: int) -> Tensor:
     """Y^T diag(h_q) S diag(h_q) Y [Q, C, C] for every query."""
-    arrays = [as_array(x) for x in (S, h, y)]
-    out = np.empty((len(h), n_way, n_way))
-    in_threads(lambda first, last: _sum_by_class(*arrays, first, last, out), len(out), len(S) ** 2)
-    half = as_tensor(out).to(S.device)
-    return half + half.mT
+    order, bounds = _by_class(y, n_way)
+    S, h, y = S[order][:, order], h[:, order], y[order]
+    sums = torch.zeros(len(h), n_way, n_way, dtype=h.dtype, device=h.device)
+    for c in np.flatnonzero(np.diff(bounds)):
+        own_class = slice(bounds[c], bounds[c + 1])
+        sums[:, c].index_add_(1, y, (h[:, own_class] @ S[own_class]).mul_(h))
+    return sums
 
 
 @torch.no_grad()

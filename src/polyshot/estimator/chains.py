@@ -1,0 +1,52 @@
+"""Gibbs chains for the estimator: begun at expectation propagation's posterior, ended when they have mixed."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from polyshot.gp import GibbsState, OneVsEachGP, Prior, Sites, draw_latent, gibbs_step, split_r_hat
+from polyshot.gp.posterior import psd_root
+
+_STEPS_BETWEEN_LOOKS = 250
+_MIXED = 1.03
+MOST_DRAWS = 200
+
+
+def thinning(n_steps: int) -> int:
+    """Which multiples of a step are kept: neighbours are alike (ten count as one, or more), unless there are few."""
+    return max(1, min(5, n_steps // 20))
+
+
+def run_chains(
+    K: Float[Tensor, "n n"],
+    y: Int[Tensor, "n"],
+    start: Sites,
+    *,
+    n_chains: int,
+    n_steps: int,
+    generator: np.random.Generator,
+) -> tuple[Sites, float]:
+    """Draws of the sites from M chains, and the largest split R-hat of the logits; `start` are the sites of one chain.
+
+    At most `n_steps` steps; every 250 steps the chains are looked at, and end where R-hat is below 1.03.
+    """
+    model, n_way = OneVsEachGP(), start.omega.shape[-1]
+    prior = Prior(K, psd_root(K), torch.zeros(1, len(y), n_way, dtype=K.dtype))
+    first = Sites(*(x.expand(n_chains, *x.shape[1:]) for x in start))
+    state = GibbsState(draw_latent(model, prior, y, first, [generator]), first)
+    thin = thinning(n_steps)
+    kept: list[GibbsState] = []
+    r_hat = float("nan")
+    for step in range(1, n_steps + 1):
+        state = gibbs_step(model, prior, y, state, [generator])
+        if step % thin == 0:
+            kept.append(state)
+        if (step % _STEPS_BETWEEN_LOOKS == 0 or step == n_steps) and len(kept) >= 4:
+            # differences of logits: the level that all classes share is not what the labels speak of
+            r_hat = float(split_r_hat(torch.stack([s.f - s.f.mean(-1, keepdim=True) for s in kept])).max())
+            if r_hat < _MIXED:
+                break
+    every = -(-n_chains * len(kept) // MOST_DRAWS)
+    draws = (torch.cat([getattr(s.sites, name) for s in kept])[::every] for name in Sites._fields)
+    return Sites(*draws), r_hat

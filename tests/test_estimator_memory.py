@@ -1,0 +1,35 @@
+import subprocess
+import sys
+
+import pytest
+
+# VmHWM is the largest memory so far; writing 5 to clear_refs makes it begin again.
+MEASURE = """
+import sys, warnings
+from pathlib import Path
+import numpy as np
+from polyshot.estimator import OneVsEachClassifier
+from polyshot.estimator.inference import needed_bytes
+
+def status(name):
+    return next(1024 * int(x.split()[1]) for x in Path("/proc/self/status").read_text().splitlines() if name in x)
+
+warnings.simplefilter("ignore")
+inference, n_way, n_shot, n_steps = sys.argv[1], *map(int, sys.argv[2:])
+generator = np.random.default_rng(0)
+y = np.repeat(np.arange(n_way), n_shot)
+X = generator.standard_normal((n_way, 64))[y] + generator.standard_normal((len(y), 64))
+model = OneVsEachClassifier(inference=inference, n_steps=n_steps, log_scale=2.0, random_state=0)
+model.fit(X[:10], np.arange(10) % 2)
+Path("/proc/self/clear_refs").write_text("5")
+before = status("VmRSS")
+model.fit(X, y)
+print((status("VmHWM") - before) / needed_bytes(inference, len(y), n_way, 64, 4, n_steps))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("case", ["propagation 10 100 1", "variational 20 15 1", "gibbs 3 60 30"])
+def test_the_estimated_memory_is_what_a_fit_takes_within_a_factor_of_two(case):
+    run = subprocess.run([sys.executable, "-c", MEASURE, *case.split()], capture_output=True, text=True, check=True)
+    assert 0.5 < float(run.stdout) < 2

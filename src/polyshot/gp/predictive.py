@@ -202,11 +202,9 @@ def predict(
         variances.append(logits.covariance.diagonal(dim1=-2, dim2=-1))
         done += size
     each, mean = torch.cat(log_probs, -3), torch.cat(means, -3)
-    return Prediction(
-        torch.logsumexp(each, -3) - math.log(each.shape[-3]),
-        mean.mean(-3),
-        (torch.cat(variances, -3).mean(-3) + mean.var(-3, correction=0)).mean(-1),
-    )
+    scores = mean.mean(-3)
+    variance = torch.cat(variances, -3).mean(-3) + (mean - scores[..., None, :, :]).square().mean(-3)
+    return Prediction(torch.logsumexp(each, -3) - math.log(each.shape[-3]), scores, variance.mean(-1))
 
 
 def sobol_normal(

@@ -77,7 +77,7 @@ def test_foreign_files_are_errors(tmp_path: Path) -> None:
 
 def test_a_classifier_with_a_part_missing_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    save_checkpoint(path, {"X": torch.zeros(3, 2)}, {"classes": [1, 2]}, "polyshot.OneVsEachClassifier 1")
+    save_checkpoint(path, {"X": torch.zeros(3, 2)}, {"classes": [1, 2]}, "polyshot.OneVsEachClassifier 2")
     with pytest.raises(DataError, match=r"x\.safetensors: not a readable classifier \('labels'\); save it again"):
         OneVsEachClassifier.load(path)
 

@@ -1,0 +1,25 @@
+"""The runs under results/: every TOML file is a configuration, and every result is of the configuration beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from polyshot.config import TrainingConfig, read_toml
+from polyshot.evaluation.results import find_results
+
+RESULTS = Path(__file__).parents[1] / "results"
+FILES = sorted(RESULTS.rglob("*.toml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(RESULTS).with_suffix("").as_posix())
+def test_a_run_is_a_configuration_and_its_results_are_of_it(file: Path) -> None:
+    values = read_toml(file)
+    TrainingConfig.from_mapping(values, str(file))
+    assert values["shots"] == (1 if file.parent.name == "1-shot" else 5)
+    if file.with_suffix("").is_dir():
+        for result in find_results([file.with_suffix("")]):
+            known = {**result.training, **result.training["options"]}
+            assert {name: known[name] for name in values if name != "options"} == {
+                name: value for name, value in values.items() if name != "options"
+            }
+            assert values.get("options", {}).items() <= result.training["options"].items()

@@ -25,6 +25,7 @@ from polyshot.methods import METHODS, FewShotMethod, Space, build_method
 ROWS = [(name, {}) for name in METHODS if name not in ("logistic-softmax-gp", "ove-gp")] + [
     (name, {"objective": objective}) for name in ("logistic-softmax-gp", "ove-gp") for objective in ("ml", "pl")
 ]
+ROWS.append(("ove-gp", {"objective": "ml", "slope": "exact"}))
 
 
 def random_episode(method: FewShotMethod, rng: np.random.Generator) -> Episode:
@@ -58,7 +59,7 @@ def training_step(method: FewShotMethod, optimizer: torch.optim.Optimizer, episo
 
 def measure(n_episodes: int) -> dict[str, dict[str, float]]:
     methods = {
-        f"{name} {options.get('objective', '')}".strip(): build_method(name, Space((1, 28, 28), 1000), options=options)
+        " ".join([name, *options.values()]): build_method(name, Space((1, 28, 28), 1000), options=options)
         for name, options in ROWS
     }
     optimizers = {name: torch.optim.Adam(m.parameter_groups(1e-3)) for name, m in methods.items()}

@@ -16,11 +16,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from polyshot.checkpoint import write_atomically
 from polyshot.config import TrainingConfig, read_toml
-from polyshot.evaluation.evaluate import compare_results
+from polyshot.evaluation.evaluate import write_comparisons
 from polyshot.evaluation.protocols import Changes, plan
-from polyshot.evaluation.results import COMPARISON_FORMAT, find_results, to_json
+from polyshot.evaluation.results import find_results
 
 HERE = Path(__file__).parent
 RUNS = HERE.parent / "runs" / "results"
@@ -66,14 +65,6 @@ def execute(toml: Path) -> str:
     return ""
 
 
-def compare(folder: Path) -> None:
-    """Every run of the folder against the rival, on equal episodes."""
-    entries = compare_results(find_results([folder]), RIVAL)
-    if entries:
-        content = to_json({"format": COMPARISON_FORMAT, "comparisons": entries})
-        write_atomically(folder / "comparison.json", content)
-
-
 def main() -> None:
     """Run what is asked for and not done."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -88,7 +79,7 @@ def main() -> None:
     with ThreadPoolExecutor(given.jobs) as pool:
         failures = [text for text in pool.map(execute, waiting) if text]
     for folder in sorted({f.parent for f in waiting if finished(f)}):
-        compare(folder)
+        write_comparisons(folder, find_results([folder]), RIVAL)
     if failures:
         sys.exit("\n".join(failures))
 

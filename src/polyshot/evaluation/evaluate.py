@@ -103,10 +103,7 @@ def evaluate(
         results += [result for result in done if result is not None]
     # All that is on disk, so that a command with another protocol does not lose the comparisons of this one.
     known = [r for run in opened for r in find_results([run.results]) if r.weights == run.weights]
-    comparisons = compare_results(known, opened[0].name)
-    if comparisons:
-        folder = out or opened[0].results
-        write_atomically(folder / "comparison.json", to_json({"format": COMPARISON_FORMAT, "comparisons": comparisons}))
+    comparisons = write_comparisons(out or opened[0].results, known, opened[0].name)
     return Evaluation(results, comparisons, notes)
 
 
@@ -144,6 +141,14 @@ def compare_results(results: Sequence[Result], against: str) -> list[dict[str, A
                 {"run": other.label, "against": base.label, "scenario": base.scenario, **place}
                 | {"n_episodes": len(base.episodes["accuracy"]), "metrics": metrics}
             )
+    return entries
+
+
+def write_comparisons(folder: Path, results: Sequence[Result], against: str) -> list[dict[str, Any]]:
+    """`compare_results`, and comparison.json of them in the folder, if there is anything to compare."""
+    entries = compare_results(results, against)
+    if entries:
+        write_atomically(folder / "comparison.json", to_json({"format": COMPARISON_FORMAT, "comparisons": entries}))
     return entries
 
 

@@ -107,13 +107,14 @@ class GPModel(ABC):
         probes: Float[Tensor, "*batch m n c"] | None = None,
     ) -> Marginal:
         """The log-marginal and its derivatives, exact or by probes (`log_marginal`)."""
-        at_once = self.condition(K, y, sites, mean)
+        conditional = self.condition(K, y, sites, mean)
         if probes is None:
-            G = at_once.block_sum()
+            G = conditional.block_sum()
         else:
             b = self.solve(K, y, sites.omega, probes)
             G = b @ b.mT
-        return Marginal(at_once.log_marginal, at_once.a, at_once.a @ at_once.a.mT - G)
+        a = conditional.a
+        return Marginal(conditional.log_marginal, a, a @ a.mT - G)
 
 
 def chain_chunks(sites: Sites, n_query: int = 0) -> list[Sites]:

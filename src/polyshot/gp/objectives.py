@@ -50,8 +50,10 @@ def marginal_likelihood(
     root = psd_root(K.detach())
     settings: dict[str, Any] = {"n_chains": n_chains, "n_steps": n_steps, "start": start, "root": root}
     sites = _last_sites(model, K, y, n_way, mean, generators, **settings)
-    centred = Prior(K.detach(), root, root.new_zeros(*y.shape[:-1], 1, y.shape[-1], n_way))
-    probes = draw_probes(model, centred, y, sites.omega, generators) if slope == "sampled" else None
+    probes = None
+    if slope == "sampled":
+        centred = Prior(K.detach(), root, root.new_zeros(*y.shape[:-1], 1, y.shape[-1], n_way))
+        probes = draw_probes(model, centred, y, sites.omega, generators)
     return model.log_marginal(K, y, sites, mean, probes).mean(-1)
 
 

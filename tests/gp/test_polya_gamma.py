@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from polyshot.errors import InputError
-from polyshot.gp import polya_gamma_mean, sample_polya_gamma
+from polyshot.gp import polya_gamma, polya_gamma_mean, sample_polya_gamma
 
 TILTS = [0.0, 0.1, 1.0, 4.0, 10.0, 50.0, 150.0, 200.0, 500.0, 1000.0]
 COUNTS = [1, 2, 5, 20]
@@ -128,3 +128,24 @@ def test_the_mean_has_the_exact_derivative(c):
         exact = mpmath.diff(lambda t: mpmath.tanh(t / 2) / (2 * t) if t else mpmath.mpf(1) / 4, mpmath.mpf(c))
     # The series below |c| = 0.01 stops at c^4: its slope misses a term of 1.3e-3 c^5, 3e-10 of the slope.
     assert float(x.grad) == pytest.approx(float(exact), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("c", [0.0, 0.05, 1.0, 10.0, 40.0, 99.0])
+def test_what_the_series_leaves_to_a_gamma_variable_does_not_change_the_skewness(c):
+    k = np.arange(1_000_000) + 0.5
+    w = 1 / (2 * (np.pi * k) ** 2 + c**2 / 2)  # cumulants of PG(b, c): b (n - 1)! sum w^n
+    drawn = w[: polya_gamma._series_terms(c)]
+    mean, variance = pg_reference.mean(1, c) - drawn.sum(), pg_reference.variance(1, c) - (drawn**2).sum()
+    of_gamma = 2 * variance**2 / mean
+    assert abs(2 * (drawn**3).sum() + of_gamma - 2 * (w**3).sum()) < 1e-6 * (w**2).sum() ** 1.5
+
+
+def test_one_tensor_may_hold_counts_of_every_size():
+    b = torch.tensor([0, 1, 16, 17, 1000, 10**6, 17, 10**6]).expand(4000, -1)
+    c = torch.tensor([1.0, 2.0, 3.0, 0.0, 8.0, 0.5, 150.0, 200.0]).double().expand(4000, -1)
+    draws = sample_polya_gamma(b, c, seed=0).numpy()
+    pairs = [(int(n), float(t)) for n, t in zip(b[0], c[0], strict=True)]
+    assert not draws[:, 0].any()
+    assert_mean(draws[:, 1:], [pg_reference.mean(*pair) for pair in pairs[1:]])
+    squares = (draws[:, 1:] - [pg_reference.mean(*pair) for pair in pairs[1:]]) ** 2
+    assert_mean(squares, [pg_reference.variance(*pair) for pair in pairs[1:]])

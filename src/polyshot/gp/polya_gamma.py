@@ -17,7 +17,8 @@ from polyshot.gp.random import Seed, as_generator
 
 # `devroye` loses its proposal constants to overflow from |c| = 178 on; `alternate` is exact for b = 1.
 _DEVROYE_LIMIT = 100.0
-_MANY = 100_000
+_SEVERAL, _MANY = 16, 100_000
+_NUMBERS_AT_ONCE = 2**22
 
 
 def sample_polya_gamma(
@@ -46,21 +47,46 @@ def sample_polya_gamma(
 
 def _draw_sums(b: np.ndarray, c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draw PG(b, c) for rows of integers and of float64."""
-    # `alternate` is biased for b > 1 and `saddle` for small b: PG(b, c) is the sum of b draws of PG(1, c).
+    # `alternate` is biased for b > 1 and `saddle` for small b: PG(b, c) is the sum of b draws of PG(1, c), or a series.
     out = np.empty(len(c))
-    large = b > _MANY
+    several = (b > _SEVERAL) & (np.abs(c) < _DEVROYE_LIMIT)
+    out[several] = _draw_series(b[several], c[several], rng)
+    large = (b > _MANY) & ~several
     if large.any():
         # The sum of so many is a gamma variable of the same mean and variance, to less than 1e-4 in distribution.
         mean = polya_gamma_mean(1.0, torch.from_numpy(c[large])).numpy()
         variance = _unit_variance(c[large])
         out[large] = rng.gamma(b[large] * mean**2 / variance, variance / mean)
     # so many draws at a time that their sum of b stays small
-    rows = np.flatnonzero(~large)
+    rows = np.flatnonzero(~large & ~several)
     pieces = np.cumsum(b[rows]) // (100 * _MANY)
     for piece in np.split(rows, np.flatnonzero(np.diff(pieces)) + 1):
         ones = _draw_one(np.repeat(c[piece], b[piece]), rng)
         out[piece] = np.bincount(np.repeat(np.arange(len(piece)), b[piece]), ones, len(piece))
     return out
+
+
+def _draw_series(b: np.ndarray, c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """PG(b, c) = sum_k Gamma(b, 1) w_k, w_k = 1 / (2 pi^2 (k - 1/2)^2 + c^2 / 2): the definition.
+
+    As many terms are drawn as leave less than a thousandth of the variance; what they leave is a gamma variable of its
+    mean and variance. The error in distribution is below 1e-7.
+    """
+    n_terms = _series_terms(np.abs(c).max(initial=0.0))
+    k = np.arange(n_terms) + 0.5
+    out = np.empty(len(c))
+    for rows in np.array_split(np.arange(len(c)), max(1, len(c) * n_terms // _NUMBERS_AT_ONCE)):
+        w = 1 / (2 * (np.pi * k) ** 2 + c[rows, None] ** 2 / 2)
+        mean = polya_gamma_mean(1.0, torch.from_numpy(c[rows])).numpy() - w.sum(1)
+        variance = _unit_variance(c[rows]) - (w**2).sum(1)
+        drawn = (rng.standard_gamma(b[rows, None], w.shape) * w).sum(1)
+        out[rows] = drawn + rng.gamma(b[rows] * mean**2 / variance, variance / mean)
+    return out
+
+
+def _series_terms(largest: float) -> int:
+    """How many terms of the series to draw for tilts up to `largest`."""
+    return 16 + int(1.3 * largest)
 
 
 def _unit_variance(c: np.ndarray) -> np.ndarray:

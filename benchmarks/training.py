@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from polyshot.data.episodes import Episode, LabelledSet
+from polyshot.memory import keep_freed_memory
 from polyshot.methods import METHODS, FewShotMethod, Space, build_method
 
 ROWS = [(name, {}) for name in METHODS if name not in ("logistic-softmax-gp", "ove-gp")] + [
@@ -86,6 +87,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training.json"))
     arguments = parser.parse_args()
+    keep_freed_memory()  # as `polyshot train` does
     torch.set_num_threads(arguments.threads)
     table = measure(arguments.episodes)
     print(f"{'method':24}{'step ms':>10}{'backbone ms':>13}{'outside':>9}{'x ProtoNet':>12}")

@@ -11,11 +11,13 @@ from polyshot.errors import PolyshotError
 from polyshot.evaluation import commands as evaluation
 from polyshot.evaluation import report_commands
 from polyshot.experiments.commands import app as figures
+from polyshot.memory import keep_freed_memory
 
 
 class _ErrorsAsMessages(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
-        """Print what polyshot says is wrong, without a traceback."""
+        """Run a command; print what polyshot says is wrong, without a traceback."""
+        keep_freed_memory()
         try:
             return super().invoke(ctx)
         except PolyshotError as error:

@@ -139,7 +139,7 @@ def train(
             scenario.validation, config.ways, config.shots, _validation_queries(scenario, config), _VALIDATION_SEED
         )
         method.to(place)
-        optimizer = torch.optim.Adam(method.parameter_groups(config.learning_rate)) if _learns(method) else None
+        optimizer = torch.optim.Adam(method.parameter_groups(config.learning_rate)) if method.learns else None
         trainer = Trainer(config, method, optimizer, place)
         last = out / "last.safetensors"
         check_same_run(out, config)
@@ -235,11 +235,6 @@ def validation_accuracy(
             right += (prediction.log_probs.argmax(-1) == episode.query.y).double().mean().cpu()
     team.add_up([right])
     return float(right) / n_episodes
-
-
-def _learns(method: FewShotMethod) -> bool:
-    """Whether the method has weights on these data: prototypes of given embeddings have none."""
-    return next(method.parameters(), None) is not None
 
 
 def _validation_queries(scenario: Scenario, config: TrainingConfig) -> int:

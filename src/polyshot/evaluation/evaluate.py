@@ -186,7 +186,7 @@ def _open_run(
         method, config, entry = load_method(folder)
     except TrainingError as error:
         raise error if str(folder) in str(error) else TrainingError(f"{folder}: {error}") from error
-    if not unfinished and list(method.parameters()):
+    if not unfinished and method.learns:
         _check_finished(folder, config)
     with (folder / "best.safetensors").open("rb") as file:
         weights = hashlib.file_digest(file, "sha256").hexdigest()

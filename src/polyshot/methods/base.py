@@ -68,6 +68,11 @@ class FewShotMethod(nn.Module):
         """Conv4 for images, nothing for embeddings."""
         return nn.Identity() if space.kind == "embeddings" else Conv4(space.shape[0])
 
+    @property
+    def learns(self) -> bool:
+        """Whether there are weights on these data: prototypes of given embeddings have none."""
+        return any(True for _ in self.parameters())
+
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
         """What training minimises, a scalar."""
         raise NotImplementedError

@@ -1,0 +1,73 @@
+import numpy as np
+import torch
+from blobs import blobs
+
+from polyshot.estimator import OneVsEachClassifier, hyperparameters
+
+
+def test_one_shot_leaves_the_scale_to_the_prior_and_many_overrule_it():
+    X, y, *_ = blobs(n_shot=1)
+    prior = OneVsEachClassifier().fit(X, y).log_scale_
+    generator = np.random.default_rng(0)
+    noise, labels = generator.standard_normal((120, 64)), np.repeat(np.arange(4), 30)
+    assert OneVsEachClassifier().fit(noise, labels).log_scale_ < prior - 1
+
+
+def test_adding_examples_ends_where_fitting_all_would():
+    X, y, queries, _, _ = blobs(n_way=5, n_shot=6)
+    first = y < 4
+    model = OneVsEachClassifier(kernel="rbf", log_scale=3.0).fit(X[first], y[first])
+    unit = model.covariance_
+    model.add(X[~first], y[~first])
+    assert list(model.classes_) == [0, 1, 2, 3, 4]
+    afresh = OneVsEachClassifier(kernel="rbf", log_scale=3.0).fit(X[first], y[first])
+    afresh.X_fit_, afresh.labels_, afresh.classes_, afresh.covariance_ = X, y, np.arange(5), unit
+    afresh._condition(afresh._support_covariance())
+    order = np.argsort(np.r_[np.flatnonzero(first), np.flatnonzero(~first)])
+    np.testing.assert_allclose(model.weights_.numpy()[order], afresh.weights_.numpy(), atol=5e-3)
+    np.testing.assert_allclose(model.predict_proba(queries), afresh.predict_proba(queries), atol=2e-3)
+
+
+def test_scale_and_centre_are_chosen_anew_once_the_examples_have_doubled(tmp_path):
+    X, y, queries, _, _ = blobs(n_way=4, n_shot=8, dim=128)
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y = X[order], y[order]
+    model = OneVsEachClassifier().fit(X[:12], y[:12])
+    chosen = model.log_scale_
+    model.add(X[12:23], y[12:23])
+    assert model.log_scale_ == chosen
+    model.save(tmp_path / "model")
+    afresh = OneVsEachClassifier().fit(X[:24], y[:24])
+    for grown in (model, OneVsEachClassifier.load(tmp_path / "model")):
+        grown.add(X[23:24], y[23:24])
+        assert grown.log_scale_ == afresh.log_scale_ != chosen
+        np.testing.assert_array_equal(grown.predict_proba(queries), afresh.predict_proba(queries))
+
+
+def test_length_counts_where_there_are_few_features_and_direction_where_there_are_many():
+    generator = np.random.default_rng(0)
+    for dim, name in ((2, "rbf"), (128, "cosine")):
+        near = generator.standard_normal((60, dim))
+        near /= np.linalg.norm(near, axis=1, keepdims=True)
+        X, y = np.concatenate([near, 3 * near]), np.repeat([0, 1], 60)
+        model = OneVsEachClassifier().fit(X[::2], y[::2])
+        assert model.covariance_.kernel == name
+        assert (model.score(X[1::2], y[1::2]) > 0.9) == (dim == 2)
+
+
+def test_a_part_of_many_examples_chooses_a_scale_as_good_as_all_would(monkeypatch):
+    X, y, queries, labels, _ = blobs(n_way=6, n_shot=30, n_query=50, dim=8)
+    by_all = OneVsEachClassifier().fit(X, y)
+    monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
+    by_part = OneVsEachClassifier().fit(X, y)
+    assert by_part.log_scale_ != by_all.log_scale_
+    losses = [-m.predict_log_proba(queries)[np.arange(len(labels)), labels].mean() for m in (by_all, by_part)]
+    assert losses[1] < 1.05 * losses[0]
+
+
+def test_the_part_has_equal_classes_or_some_classes_with_ten_examples(monkeypatch):
+    monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
+    equal = hyperparameters._representatives(torch.arange(6).repeat(30), 6)
+    assert (equal % 6).bincount().tolist() == [16] * 6
+    some = hyperparameters._representatives(torch.arange(40).repeat(5), 40)
+    assert (some % 40).bincount().tolist() == [5] * 20

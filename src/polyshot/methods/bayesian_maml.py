@@ -97,11 +97,12 @@ class ChaserBayesianMAML(BayesianMAML):
         *,
         n_particles: int = 20,
         n_steps: int = 5,
-        n_leader_steps: int = 5,
+        n_leader_steps: int = 1,
         test_steps: int = 5,
         inner_rate: float = 0.003,
-        leader_rate: float = 0.0015,
+        leader_rate: float = 0.005,
         likelihood: Literal["sum", "mean"] = "sum",
+        distance: Literal["relative", "square"] = "relative",
     ) -> None:
         super().__init__(
             space, backbone, n_particles=n_particles, n_steps=n_steps, inner_rate=inner_rate, likelihood=likelihood
@@ -112,18 +113,21 @@ class ChaserBayesianMAML(BayesianMAML):
         self.n_leader_steps = n_leader_steps
         self.test_steps = test_steps
         self.leader_rate = leader_rate
+        self.distance = distance
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
-        """Squared distance between chaser and leader; the leader is a fixed target.
+        """Squared distance between chaser and leader, "relative" to how far the leader went; it is a fixed target.
 
-        The network learns through the chaser alone, whose steps are made of the support set's features.
+        The network learns through the chaser alone, whose steps are made of the support set's features. The plain
+        distance grows with them, and training chases its own target.
         """
         x, y, n_support = self._features(episode)
         theta = self._start(episode.n_way, rng)
         chaser = self._move(theta, x[:n_support], y[:n_support], self.n_steps, self.inner_rate)
         with torch.no_grad():
             leader = self._move(chaser, x, y, self.n_leader_steps, self.leader_rate)
-        return (chaser - leader).square().sum()
+        square = (chaser - leader).square().sum()
+        return square / (leader - theta.detach()).square().sum() if self.distance == "relative" else square
 
 
 def logits(theta: Particles, x: Float[Tensor, "n d1"]) -> Float[Tensor, "m n c"]:

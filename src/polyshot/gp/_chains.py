@@ -90,7 +90,7 @@ def _contrast_variances(K, y, R, L1, L2, Z, JT, variance):
 
 @no_type_check
 @njit(**OPTIONS)
-def _workspace(C, N):
+def new_workspace(C, N):
     """The arrays that one chain after another is worked out in; rows are padded to whole blocks of four."""
     N4 = (N + 3) // 4 * 4
     square = np.zeros((7, N4, N4))
@@ -106,7 +106,7 @@ def _workspace(C, N):
 
 @no_type_check
 @njit(**OPTIONS)
-def _factor_chain(K, y, workspace):
+def factor_chain(K, y, workspace):
     """One chain's factors, from omega in the workspace; returns log |I + K A^T Omega A|, or nan if it is not PD."""
     R, square, JT, rows, vectors, tables = workspace
     H, L, V, C1, L1, Z = square[0], square[1], square[2], square[3], square[4], square[5]
@@ -157,7 +157,7 @@ def _factor_chain(K, y, workspace):
 
 @no_type_check
 @njit(**OPTIONS)
-def _solve_chain(K, y, workspace):
+def solve_chain(K, y, workspace):
     """From r to a, both in the workspace, by the chain's factors."""
     R, square, _, _, vectors, tables = workspace
     L, L1, Z = square[1], square[4], square[5]
@@ -205,13 +205,13 @@ def solve_chains(K, y, omega, r, first, last, a, log_det, variance):
     variances of psi.
     """
     n_chains, N, C = omega.shape[0] // K.shape[0], omega.shape[1], omega.shape[2]
-    workspace = _workspace(C, N)
+    workspace = new_workspace(C, N)
     tables = workspace[5]
     spread = np.empty((C if variance.shape[0] > 0 else 0, N))
     for chain in range(first, last):
         Kb, yb = K[chain // n_chains], y[chain // n_chains]
         tables[0] = omega[chain].T
-        log_det[chain] = _factor_chain(Kb, yb, workspace)
+        log_det[chain] = factor_chain(Kb, yb, workspace)
         if np.isnan(log_det[chain]):
             return chain
         if variance.shape[0] > 0:
@@ -220,7 +220,7 @@ def solve_chains(K, y, omega, r, first, last, a, log_det, variance):
             variance[chain] = spread.T
         for s in range(r.shape[0]):
             tables[1] = r[s, chain].T
-            _solve_chain(Kb, yb, workspace)
+            solve_chain(Kb, yb, workspace)
             a[s, chain] = tables[3].T
     return -1
 
@@ -233,7 +233,7 @@ def correct_chains(K, y, omega, kappa, f0, noise, first, last, f):
     omega, kappa, f0, noise, f [B * M, N, C]; otherwise as `solve_chains`.
     """
     n_chains, N, C = omega.shape[0] // K.shape[0], omega.shape[1], omega.shape[2]
-    workspace = _workspace(C, N)
+    workspace = new_workspace(C, N)
     tables = workspace[5]
     Ka = np.empty(N)
     for chain in range(first, last):
@@ -246,9 +246,9 @@ def correct_chains(K, y, omega, kappa, f0, noise, first, last, f):
                 if w > 0.0:
                     psi = f0[chain, i, yb[i]] - f0[chain, i, c]
                     tables[1, c, i] = kappa[chain, i, c] / w - psi - noise[chain, i, c] / np.sqrt(w)
-        if np.isnan(_factor_chain(Kb, yb, workspace)):
+        if np.isnan(factor_chain(Kb, yb, workspace)):
             return chain
-        _solve_chain(Kb, yb, workspace)
+        solve_chain(Kb, yb, workspace)
         for c in range(C):
             times(Kb, tables[3, c], Ka, N)
             for i in range(N):

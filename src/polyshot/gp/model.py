@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from polyshot.gp.likelihoods import Likelihood
-from polyshot.gp.posterior import Conditional, Mean, Sites, full_mean, residual, site_factor
+from polyshot.gp.posterior import Conditional, Logits, Mean, Sites, full_mean, residual, site_factor
 
 _CHUNK_BYTES = 2**26
 
@@ -51,6 +51,18 @@ class GPModel(ABC):
         self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
     ) -> Conditional:
         """The Gaussian p(f | X, Y, sites), differentiable in K and in the mean [*batch, N, C]."""
+
+    def query(
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        sites: Sites,
+        K_star: Float[Tensor, "*batch q n"],
+        k_star_star: Float[Tensor, "*batch q"],
+        mean: Mean = 0.0,
+    ) -> Logits:
+        """The posterior of the query logits, differentiable in every covariance and in the mean of all logits."""
+        return self.condition(K, y, sites, mean).query(K_star, k_star_star, mean)
 
     def solve(
         self,

@@ -82,7 +82,7 @@ def predictive_likelihood(
     generators = as_generators(seed, y.shape[:-1].numel())
     sites = _last_sites(model, K, y, n_way, mean, generators, n_chains=n_chains, n_steps=n_steps, start=start)
     K_star, k_star_star = check_query(K, kernel(x_query, x), kernel.diagonal(x_query))
-    logits = model.condition(K, y, sites, mean).query(K_star, k_star_star, mean)
+    logits = model.query(K, y, sites, K_star, k_star_star, mean)
     noise = sobol_normal(generators, y.shape[:-1], n_chains, n_draws, n_way, K) if rule == "monte-carlo" else None
     log_probs = class_log_probs(logits, model.likelihood, rule, noise=noise)
     labels = y_query[..., None, :, None].expand(*log_probs.shape[:-1], 1)

@@ -33,6 +33,7 @@ from torch.linalg import solve_triangular
 
 from polyshot.errors import InputError
 from polyshot.gp._chains import correct_chains, solve_chains
+from polyshot.gp._queries import query_chains, query_slopes
 from polyshot.gp._threads import in_threads
 from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.likelihoods import OneVsEach
@@ -138,6 +139,23 @@ class OneVsEachGP(GPModel):
         log_det = log_det_H + log_determinant(L1) + log_determinant(L2)
         return OneVsEachConditional(K, R, a, self._log_marginal(K, y, sites, psi_mu, a, log_det), star)
 
+    def query(
+        self,
+        K: Float[Tensor, "*batch n n"],
+        y: Int[Tensor, "*batch n"],
+        sites: Sites,
+        K_star: Float[Tensor, "*batch q n"],
+        k_star_star: Float[Tensor, "*batch q"],
+        mean: Mean = 0.0,
+    ) -> Logits:
+        """As the base class has it, by the compiled loop over chains, with a closed-form gradient."""
+        n_way = sites.omega.shape[-1]
+        mu, mu_star = (full_mean(mean, (*x.shape[:-1], n_way), K)[..., None, :, :] for x in (K, K_star))
+        r = residual(sites, self.contrast(mu, y).expand_as(sites.omega))
+        products: tuple[Tensor, Tensor] = _QueryLogits.apply(K, r, K_star, y, sites.omega)  # type: ignore[no-untyped-call]
+        prior = torch.diag_embed(k_star_star[..., None, :, None].expand_as(products[0]))
+        return Logits(mu_star + products[0], prior - products[1])
+
     def _log_marginal(self, K: Tensor, y: Tensor, sites: Sites, psi_mu: Tensor, a: Tensor, log_det: Tensor) -> Tensor:
         """log p(Y | X, omega) from the weights a of the posterior mean."""
         q = sites.kappa - sites.omega * psi_mu
@@ -225,7 +243,8 @@ class OneVsEachConditional(Conditional):
     ) -> Logits:
         """Mean and full C x C covariance of the query logits (Section 4.4)."""
         F1, F2 = self.star.factors()
-        coupling = (_gram(query_products(K_star, F1)) - _gram(query_products(K_star, F2))).movedim(-3, -4)
+        P1, P2 = query_products(K_star, F1), query_products(K_star, F2)
+        coupling = (P1 @ P1.mT - P2 @ P2.mT).movedim(-3, -4)
         independent = super().query(K_star, k_star_star, mean)
         return Logits(independent.mean, independent.covariance + coupling)
 
@@ -234,22 +253,44 @@ class OneVsEachConditional(Conditional):
         return self.star.block_sum()
 
 
-class _Gram(torch.autograd.Function):
-    """F F^T for very many small F; its gradient (g + g^T) F is one product where autograd would make two."""
+class _QueryLogits(torch.autograd.Function):
+    """K_* a and K_* G K_*^T of every chain, with their closed-form gradients in K, r and K_* (_queries.py)."""
 
     @staticmethod
-    def forward(ctx: Any, F: Tensor) -> Tensor:
-        ctx.save_for_backward(F)
-        return F @ F.mT
+    def forward(ctx: Any, K: Tensor, r: Tensor, K_star: Tensor, y: Tensor, omega: Tensor) -> tuple[Tensor, Tensor]:
+        (n, n_way), q = omega.shape[-2:], K_star.shape[-2]
+        flat = (K.reshape(-1, n, n), y.reshape(-1, n), omega.reshape(-1, n, n_way))
+        task = [as_array(x) for x in flat]
+        right, queries = as_array(r.reshape(-1, n, n_way)), as_array(K_star.reshape(-1, q, n))
+        m, n4 = len(right), -(-n // 4) * 4
+        factors = [np.zeros((m, n_way, *shape)) for shape in ((n,), (n4, n4), (n4, 2 * n4), (q, 2 * n4))]
+        out = np.empty((m, q, n_way)), np.empty((m, q, n_way, n_way))
+        in_threads(
+            lambda first, last: query_chains(*task, right, queries, first, last, *factors, *out), m, _cost(n_way, n, q)
+        )
+        ctx.arrays, ctx.shapes = (*task, queries, *factors), (K.shape, r.shape, K_star.shape)
+        shape = (*omega.shape[:-2], q, n_way)
+        return as_tensor(out[0]).reshape(shape).to(K), as_tensor(out[1]).reshape(*shape, n_way).to(K)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (F,) = ctx.saved_tensors
-        result: Tensor = (grad + grad.mT) @ F
-        return result
+    def backward(ctx: Any, g: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        m, n, n_way = ctx.arrays[2].shape
+        q = ctx.arrays[3].shape[1]
+        grads = as_array(g.reshape(m, q, n_way)), as_array((S + S.mT).reshape(m, q, n_way, n_way) / 2)
+        out = np.empty((m, n, n)), np.empty((m, q, n)), np.empty((m, n, n_way))
+        in_threads(lambda first, last: query_slopes(*ctx.arrays, *grads, first, last, *out), m, 3 * _cost(n_way, n, q))
+        in_K, in_K_star, in_r = (as_tensor(x).to(g) for x in out)
+        of_K, of_r, of_K_star = ctx.shapes
+        return (
+            in_K.reshape(*of_K[:-2], -1, *of_K[-2:]).sum(-3),
+            in_r.reshape(of_r),
+            in_K_star.reshape(*of_K_star[:-2], -1, *of_K_star[-2:]).sum(-3),
+            None,
+            None,
+        )
 
 
-def _gram(F: Tensor) -> Tensor:
-    result: Tensor = _Gram.apply(F)  # type: ignore[no-untyped-call]
-    return result
+def _cost(n_way: int, n: int, q: int) -> int:
+    """Operations of the query logits of one chain."""
+    return n_way * n**2 * (n + 3 * q)

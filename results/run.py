@@ -3,8 +3,8 @@
 python results/run.py [PART OF A NAME...] [--jobs 2]
 
 results/PLACE/NAME.toml is trained in runs/results/PLACE/NAME (one thread) and evaluated by the paper's protocols into
-results/PLACE/NAME/*.json, with the training log and the processor time beside them. Two jobs at a time use two cores best. When a folder's
-runs change, its comparison.json is made anew: every run's paired difference to `ove-pl`.
+results/PLACE/NAME/*.json, with the training log and the processor time beside them. Two jobs at a time use two cores
+best. When a folder's runs change, its comparison.json is made anew: every run's paired difference to `ove-pl`.
 """
 
 import argparse

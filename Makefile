@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export POLYSHOT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test format bench bench-estimator results clean
+.PHONY: demo test format bench bench-estimator results results-page clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python -m polyshot.demo
@@ -34,6 +34,9 @@ bench-estimator: $(VENV)/.dev
 
 results: $(VENV)/.runtime
 	$(BIN)/python results/run.py
+
+results-page: $(VENV)/.runtime
+	$(BIN)/python results/page.py
 
 clean:
 	rm -rf $(VENV)

@@ -1,5 +1,6 @@
 """The runs under results/: every TOML file is a configuration, and every result is of the configuration beside it."""
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,14 @@ def test_a_run_is_a_configuration_and_its_results_are_of_it(file: Path) -> None:
                 name: value for name, value in values.items() if name != "options"
             }
             assert values.get("options", {}).items() <= result.training["options"].items()
+
+
+def test_the_pages_say_what_the_results_say() -> None:
+    spec = importlib.util.spec_from_file_location("page", RESULTS / "page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    for file in page.PAGES:
+        text = file.read_text("utf-8")
+        assert page.filled(text) == text, f"{file} is not what its results say; `make results-page` writes it anew"

@@ -17,8 +17,10 @@ from scipy.optimize import minimize
 
 from benchmarks.estimator_tasks import EMBEDDINGS, Cell, Data, cells, episodes, load_all
 from polyshot.estimator.covariance import Covariance
-from polyshot.estimator.hyperparameters import ScalePrior, leave_one_out_likelihood
+from polyshot.estimator.hyperparameters import ScalePrior, leave_one_out_likelihood, scatter
 from polyshot.gp.tied import fit_tied_propagation
+
+Tasks = dict[Cell, tuple[np.ndarray, np.ndarray]]  # curves and scatters
 
 GRID = np.arange(0.5, 7.1, 0.5)
 FINE = np.linspace(GRID[0], GRID[-1], 261)
@@ -48,17 +50,24 @@ def curves(cell: Cell, data: Data, n_episodes: int) -> np.ndarray:
     return np.array(result)
 
 
-def regret(numbers: np.ndarray, tasks: dict[Cell, np.ndarray]) -> float:
+def scatters(cell: Cell, data: Data, n_episodes: int) -> np.ndarray:
+    """The scatter of each episode's support."""
+    supports = ((torch.from_numpy(t.X), torch.from_numpy(t.y)) for t in episodes(cell, data, FIRST + n_episodes, FIRST))
+    return np.array([scatter(Covariance.of("cosine", X)(X, X), y) for X, y in supports])
+
+
+def regret(numbers: np.ndarray, tasks: Tasks) -> float:
     """Mean over cells of log(log-loss of the prior's choices / that of the best fixed scale), FLOOR added to both."""
     prior = ScalePrior(*numbers)
-    chosen, fixed = np.array([(loss_of(prior, cell, c), c[:, 0].mean(0).min()) for cell, c in tasks.items()]).T
+    chosen, fixed = np.array([(loss_of(prior, cell, c, s), c[:, 0].mean(0).min()) for cell, (c, s) in tasks.items()]).T
     return float(np.log((chosen + FLOOR) / (fixed + FLOOR)).mean())
 
 
-def loss_of(prior: ScalePrior, cell: Cell, curve: np.ndarray) -> float:
+def loss_of(prior: ScalePrior, cell: Cell, curve: np.ndarray, scatters: np.ndarray) -> float:
     """Mean log-loss in a cell with the scales that this prior chooses."""
     weight = (1 - 1 / cell.n_shot) ** prior.power if cell.n_shot > 1 else 0.0
-    distance = (FINE - prior.mean(cell.n_way * cell.n_shot, cell.n_way)) / prior.deviation
+    means = np.array([prior.at(cell.n_way * cell.n_shot, cell.n_way, s) for s in scatters])
+    distance = (FINE - means[:, None]) / prior.deviation
     chosen = (weight * curve[:, 1] - distance**2 / 2).argmax(-1)
     return float(curve[np.arange(len(curve)), 0, chosen].mean())
 
@@ -70,7 +79,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data = load_all()
     known = dict(np.load(arguments.cache)) if arguments.cache and arguments.cache.is_file() else {}
-    tasks = {}
+    tasks: Tasks = {}
     for cell in cells(data):
         if cell.data in EMBEDDINGS and cell.half == "design":
             if cell.name not in known:
@@ -78,19 +87,20 @@ def main() -> None:
                 known[cell.name] = curves(cell, data[cell.data], int(np.clip(arguments.examples // size, 1, 40)))
                 if arguments.cache:
                     np.savez(arguments.cache, **known)
-            tasks[cell] = known[cell.name]
+            curve = known[cell.name]
+            tasks[cell] = curve, scatters(cell, data[cell.data], len(curve))
     # begin where the best fixed scales of the cells lie
     start = np.array([5.5, 0.6, 0.4, 0.5, 3.0])
     bounds = [(0, 9), (0, 2), (0, 2), (0.1, 2), (0, 6)]
     simplex = start + np.vstack([np.zeros(5), np.diag([0.5, 0.2, 0.2, 0.3, 1.0])])
     best = minimize(regret, start, (tasks,), method="Nelder-Mead", bounds=bounds, options={"initial_simplex": simplex})
     prior = ScalePrior(*(round(float(x), 2) for x in best.x))
-    for cell, curve in tasks.items():
+    for cell, (curve, each) in tasks.items():
         fixed = curve[:, 0].mean(0)
+        middle = prior.at(cell.n_way * cell.n_shot, cell.n_way, float(np.median(each)))
         print(
             f"{cell.name}: {len(curve)} episodes, best fixed scale {FINE[fixed.argmin()]:.2f} with log-loss "
-            f"{fixed.min():.4f}; prior {prior.mean(cell.n_way * cell.n_shot, cell.n_way):.2f}, "
-            f"chosen {loss_of(prior, cell, curve):.4f}"
+            f"{fixed.min():.4f}; prior {middle:.2f}, chosen {loss_of(prior, cell, curve, each):.4f}"
         )
     print(prior, f"regret {regret(np.array(prior), tasks):.4f}")
 

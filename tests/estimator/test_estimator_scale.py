@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 from blobs import blobs
 
@@ -71,3 +72,17 @@ def test_the_part_has_equal_classes_or_some_classes_with_ten_examples(monkeypatc
     assert (equal % 6).bincount().tolist() == [16] * 6
     some = hyperparameters._representatives(torch.arange(40).repeat(5), 40)
     assert (some % 40).bincount().tolist() == [5] * 20
+
+
+def test_the_scale_of_the_cosine_is_in_units_of_the_scatter_between_classes():
+    scales, scatters = [], []
+    for dim in (128, 1024):
+        X = np.random.default_rng(0).standard_normal((40, dim))
+        scales.append(OneVsEachClassifier().fit(X, np.arange(40)).log_scale_)
+        unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+        unit -= 0.8 * unit.mean(0)
+        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+        between = (unit @ unit.T)[np.triu_indices(40, 1)]
+        scatters.append(np.sqrt((((between - between.mean()) ** 2).sum() + 5 * 0.1**2) / (len(between) + 5)))
+    assert scales[1] - scales[0] == pytest.approx(np.log(scatters[0] / scatters[1]), abs=1e-9)
+    assert scales[1] > scales[0] + 0.8

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
-from polyshot.estimator.hyperparameters import choose_log_scale
+from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, choose_log_scale
 from polyshot.estimator.inference import INFERENCES, check_memory, fit_posterior, fit_with_none
 from polyshot.gp.arrays import as_tensor
 from polyshot.gp.posterior import one_hot
@@ -167,7 +167,8 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.covariance_ = Covariance.of(self.kernel, as_tensor(self.X_fit_))
         K, start = self._support_covariance(), None
         if self.log_scale == "auto":
-            self.log_scale_, near = choose_log_scale(K, torch.from_numpy(self.labels_), len(self.classes_))
+            prior = LEARNED if self.covariance_.is_cosine else WITHOUT_SCATTER
+            self.log_scale_, near = choose_log_scale(K, torch.from_numpy(self.labels_), len(self.classes_), prior)
             start = None if near is None else (near.w, near.kappa)
         else:
             self.log_scale_ = float(self.log_scale)

@@ -66,6 +66,11 @@ class Covariance:
             raise InputError(f"the kernel's diagonal has the mean {size}; it must be finite and not negative")
         return Covariance(kernel, roots, centre, unit, size if size > 0 else 1.0)
 
+    @property
+    def is_cosine(self) -> bool:
+        """Whether it is the cosine by name, whose scale has a prior of its own."""
+        return isinstance(self.kernel, str) and self.kernel in ("cosine", "dkt-cosine")
+
     def __call__(self, x: Float[Tensor, "q d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "q n"]:
         """Covariance of every row of x with every row of z."""
         return self._evaluated(self._inputs(x), self._inputs(z)) / self.size

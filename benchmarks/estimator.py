@@ -3,10 +3,10 @@
 python -m benchmarks.estimator [--episodes 200] [--match REGEX] [--methods REGEX] [--seconds 60] [--minutes M]
 
 It goes in rounds: 1 episode of every cell by every method, then 3, 10, 30, 100, and --episodes, so that it has a whole
-table after the first round wherever it is stopped. The JSON has one entry a cell and method with the numbers of every
-episode, is written after each, and is added to by the next run. A method has --seconds in a cell and then fewer
-episodes there (the table compares it with ours on those it has); it is left out of a cell where an episode of a smaller
-one took a quarter of that.
+table after the first round wherever it is stopped. The JSON has one entry a cell and method, with the log-loss of every
+episode and the means of all measures over the episodes of each round and over all; it is written after each, and added
+to by the next run. A method has --seconds in a cell and then fewer episodes there (the table compares it with ours on
+the last round that both have); it is left out of a cell where an episode of a smaller one took a quarter of that.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.estimator_rivals import RIVALS, Impossible, Predictor
-from benchmarks.estimator_table import OURS, write_table
+from benchmarks.estimator_table import OURS, Entry, write_table
 from benchmarks.estimator_tasks import SHOTS, Cell, Data, Episode, cells, episodes, load_all
 from polyshot.estimator import OneVsEachClassifier
 
@@ -67,24 +67,40 @@ def measure(task: Episode, method: str) -> tuple[dict[str, float], np.ndarray]:
     return row, np.bincount(bins, hit - confidence, N_BINS) / len(p)
 
 
-def extend(entry: dict[str, Any], cell: Cell, data: Data, method: str, n_episodes: int, seconds: float) -> None:
+def extend(entry: Entry, cell: Cell, data: Data, method: str, n_episodes: int, seconds: float) -> None:
     """Add episodes to the entry until there are `n_episodes` or all of them took `seconds`."""
-    for task in episodes(cell, data, n_episodes, len(entry.get("log_loss", []))):
+    losses, means = entry.setdefault("log_loss", []), entry.setdefault("means", {})
+    for task in episodes(cell, data, n_episodes, len(losses)):
         if spent(entry) > seconds:
             return
+        n = len(losses)
         try:
             row, gaps = measure(task, method)
         except Impossible as reason:
             entry["impossible"] = str(reason)
             return
-        for name, value in row.items():
-            entry.setdefault(name, []).append(round(value, 5))
+        before = means.get(str(n), {})
+        means[str(n + 1)] = {name: round((n * before.get(name, 0.0) + x) / (n + 1), 7) for name, x in row.items()}
+        if n not in ROUNDS:
+            means.pop(str(n), None)
+        losses.append(round(row["log_loss"], 5))
         entry["bin_gaps"] = [round(a + b, 5) for a, b in zip(entry.get("bin_gaps", [0] * N_BINS), gaps, strict=True)]
 
 
-def spent(entry: dict[str, Any]) -> float:
+def spent(entry: Entry) -> float:
     """Seconds of all its episodes."""
-    return sum(entry.get("fit_seconds", [])) + sum(entry.get("predict_seconds", []))
+    if not entry.get("log_loss"):
+        return 0.0
+    n = len(entry["log_loss"])
+    last = entry["means"][str(n)]
+    return float(n * (last["fit_seconds"] + last["predict_seconds"]))
+
+
+def warm_up() -> None:
+    """So that no episode pays for what is compiled or imported at first use."""
+    X, y = np.random.default_rng(0).standard_normal((12, 128)), np.arange(12) % 3
+    for make in METHODS.values():
+        make(X, y)(X)
 
 
 def too_slow(results: dict[str, Any], cell: Cell, method: str, seconds: float) -> bool:
@@ -93,7 +109,7 @@ def too_slow(results: dict[str, Any], cell: Cell, method: str, seconds: float) -
         for n_shot in SHOTS:
             entry = results.get(replace(cell, n_way=n_way, n_shot=n_shot).name, {}).get(method, {})
             smaller = n_way <= cell.n_way and n_shot <= cell.n_shot and (n_way, n_shot) != (cell.n_way, cell.n_shot)
-            if smaller and "log_loss" in entry and spent(entry) / len(entry["log_loss"]) > seconds / 4:
+            if smaller and entry.get("log_loss") and spent(entry) / len(entry["log_loss"]) > seconds / 4:
                 return True
     return False
 
@@ -102,7 +118,7 @@ def save(path: Path, results: dict[str, Any]) -> None:
     """A line an entry, so that a new run changes few lines; whole, or not at all."""
     lines = [
         f' "{cell}": {{\n'
-        + ",\n".join(f'  "{method}": {json.dumps(entry)}' for method, entry in methods.items())
+        + ",\n".join(f'  "{method}": {json.dumps(entry, separators=(",", ":"))}' for method, entry in methods.items())
         + "\n }"
         for cell, methods in results.items()
     ]
@@ -121,6 +137,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/estimator.json"))
     arguments = parser.parse_args()
     data = load_all()
+    warm_up()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     results = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
     chosen = sorted((c for c in cells(data) if re.search(arguments.match, c.name)), key=lambda c: c.n_way * c.n_shot)
@@ -136,7 +153,7 @@ def main() -> None:
             extend(entry, cell, data[cell.data], method, n_episodes, arguments.seconds)
             results[cell.name][method] = entry
             save(arguments.out, results)
-            mean = f"{np.mean(entry['log_loss']):.4f}" if "log_loss" in entry else entry["impossible"]
+            mean = f"{np.mean(entry['log_loss']):.4f}" if entry["log_loss"] else entry["impossible"]
             print(cell.name, method, len(entry.get("log_loss", [])), mean, f"{spent(entry):.1f} s", flush=True)
         write_table(
             {c.name: results[c.name] for c in cells(data) if c.name in results}, arguments.out.with_suffix(".md")

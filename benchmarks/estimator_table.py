@@ -12,20 +12,20 @@ OURS = "OneVsEachClassifier"
 Entry = dict[str, Any]
 
 
-def mean(entry: Entry, name: str, n: int | None = None) -> float:
+def mean(entry: Entry, name: str, n: int) -> float:
     """Mean over the first n episodes; of a kind of AUROC ("unseen"), the best of the method's own scores."""
-    values = [np.mean(x[:n]) for key, x in entry.items() if key == name or key.startswith(f"{name}: ")]
-    return float(max(values, default=np.nan))
+    means = entry["means"][str(n)]
+    return float(max((x for key, x in means.items() if key == name or key.startswith(f"{name}: ")), default=np.nan))
 
 
 def against_rivals(methods: dict[str, Entry], name: str, smaller_is_better: bool = False) -> tuple[float, float, str]:
-    """Ours, the best rival's and its name, chosen by its difference to ours; both on the episodes that both have."""
+    """Ours, the best rival's and its name, chosen by its difference to ours; both on the last round that both have."""
     ours = methods[OURS]
     sign = -1 if smaller_is_better else 1
     rivals = {}
     for rival, entry in methods.items():
-        if rival != OURS and "log_loss" in entry:
-            n = min(len(entry["log_loss"]), len(ours["log_loss"]))
+        if rival != OURS and entry.get("log_loss"):
+            n = max(int(n) for n in entry["means"].keys() & ours["means"].keys())
             rivals[rival] = mean(ours, name, n), mean(entry, name, n)
     best = max(rivals, key=lambda rival: sign * np.nan_to_num(rivals[rival][1] - rivals[rival][0]))
     return *rivals[best], best
@@ -41,11 +41,11 @@ def cell_summary(methods: dict[str, Entry]) -> dict[str, Any]:
     ours_there, rivals_loss, _ = summary["log_loss"]
     summary["ratio"] = ours_there / rivals_loss if rivals_loss > 0 else np.nan  # both may be zero in few episodes
     summary["seconds"] = {
-        method: float(np.median(entry["fit_seconds"]) + np.median(entry["predict_seconds"]))
+        method: sum(mean(entry, name, len(entry["log_loss"])) for name in ("fit_seconds", "predict_seconds"))
         for method, entry in methods.items()
-        if "log_loss" in entry
+        if entry.get("log_loss")
     }
-    few = {m: len(e["log_loss"]) for m, e in methods.items() if "log_loss" in e and len(e["log_loss"]) < n}
+    few = {m: len(e["log_loss"]) for m, e in methods.items() if e.get("log_loss") and len(e["log_loss"]) < n}
     summary["few"] = ", ".join(f"{method} {k}" for method, k in few.items())
     return summary
 
@@ -53,8 +53,8 @@ def cell_summary(methods: dict[str, Entry]) -> dict[str, Any]:
 def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
     """Markdown beside the JSON; cells without our own numbers or any rival's are left out."""
     lines = [
-        "Each pair is ours and the best rival's, the rival chosen anew for each measure, on the episodes that both",
-        "have (the last column has the rivals with fewer; ECE is over all of ours).",
+        "Each pair is ours and the best rival's, the rival chosen anew for each measure, on the last round of",
+        "episodes that both have (the last column has the rivals with fewer; ECE is over all of ours).",
         "",
         "| cell | episodes | log-loss | best rival | ratio | Brier | accuracy | ECE | AUROC unseen | out of scope "
         "| fit + predict, LogisticRegressionCV's | rivals with fewer episodes |",
@@ -62,7 +62,9 @@ def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
     ]
     groups: dict[str, list[dict[str, Any]]] = {}
     for name, methods in results.items():
-        if OURS not in methods or not any("log_loss" in entry for key, entry in methods.items() if key != OURS):
+        if not methods.get(OURS, {}).get("log_loss") or not any(
+            entry.get("log_loss") for key, entry in methods.items() if key != OURS
+        ):
             continue
         s = cell_summary(methods)
         data, half, _, shots = name.split("/")

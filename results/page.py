@@ -111,9 +111,9 @@ def interval(metric: dict[str, float] | None, name: str) -> str:
 
 
 def minutes(place: str, run: str) -> str:
-    """Processor time of the training."""
-    file = HERE / place / run / "processor_seconds.json"
-    return f"{json.loads(file.read_text())['train'] / 60:.0f}" if file.is_file() else "-"
+    """Processor time of the training, which the training log has."""
+    last = json.loads((HERE / place / run / "log.jsonl").read_text("utf-8").splitlines()[-1])
+    return f"{last['processor_seconds'] / 60:.0f}" if "processor_seconds" in last else "-"
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:

@@ -3,12 +3,11 @@
 python results/run.py [PART OF A NAME...] [--jobs 2]
 
 results/PLACE/NAME.toml is trained in runs/results/PLACE/NAME (one thread) and evaluated by the paper's protocols into
-results/PLACE/NAME/*.json, with the training log and the processor time beside them. Two jobs at a time use two cores
-best. When a folder's runs change, its comparison.json is made anew: every run's paired difference to `ove-pl`.
+results/PLACE/NAME/*.json, with the training log beside them. Two jobs at a time use two cores best. When a folder's
+runs change, its comparison.json is made anew: every run's paired difference to `ove-pl`.
 """
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -44,12 +43,6 @@ def finished(toml: Path) -> bool:
     return all({**trained, **trained["options"]}[name] == value for name, value in given.items())
 
 
-def add_seconds(file: Path, command: str, seconds: float) -> None:
-    """Add to the processor time that a run's commands have taken; what `kill -9` of this script cuts off is lost."""
-    used = json.loads(file.read_text()) if file.is_file() else {}
-    file.write_text(json.dumps(used | {command: round(used.get(command, 0.0) + seconds, 1)}) + "\n")
-
-
 def execute(toml: Path) -> str:
     """Train and evaluate; returns what went wrong, if anything did."""
     place = toml.relative_to(HERE).with_suffix("")
@@ -64,13 +57,10 @@ def execute(toml: Path) -> str:
             ["evaluate", str(run), "--out", str(out), *chosen],
         ):
             words = [sys.executable, "-m", "polyshot", *command]
-            child = subprocess.Popen(words, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"})
-            _, status, used = os.wait4(child.pid, 0)
-            add_seconds(run.with_suffix(".seconds.json"), command[0], used.ru_utime + used.ru_stime)
-            if status:
+            done = subprocess.run(words, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+            if done.returncode:
                 return f"{place}: polyshot {command[0]} failed; {log.name} says why"
     shutil.copy(run / "log.jsonl", out / run.name / "log.jsonl")
-    shutil.copy(run.with_suffix(".seconds.json"), out / run.name / "processor_seconds.json")
     print(f"{place}: done in {(time.monotonic() - start) / 60:.1f} min", flush=True)
     return ""
 

@@ -26,6 +26,7 @@ from polyshot.runs import check_same_run, epoch_lines, first_weights, load_weigh
 from polyshot.team import Team, find_device, join_team
 
 _SAVE_SECONDS = 30.0  # a kill costs no more work than this
+_RECORDED = ("done", "losses", "history", "seconds", "processor_seconds")  # of a Trainer, beside its tensors
 _VALIDATION_SEED = 2**31  # far from any training seed
 _AT_ONCE = 20  # validation episodes of one shape that a method may batch
 
@@ -42,6 +43,7 @@ class Trainer:
     losses: list[float] = field(default_factory=list)  # of the epoch under way
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
     seconds: float = 0.0
+    processor_seconds: float = 0.0
 
     @property
     def total(self) -> int:
@@ -100,7 +102,7 @@ class Trainer:
 
     def record(self) -> dict[str, Any]:
         """All that is not a tensor."""
-        return {"done": self.done, "losses": self.losses, "history": self.history, "seconds": self.seconds}
+        return {name: getattr(self, name) for name in _RECORDED}
 
     def restore(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
         """Go back to a saved state."""
@@ -114,8 +116,8 @@ class Trainer:
                 self.optimizer.state[p] = {
                     k: t if k == "step" else torch.empty_like(p).copy_(t) for k, t in saved.items()
                 }
-        self.done, self.losses = record["done"], record["losses"]
-        self.history, self.seconds = record["history"], record["seconds"]
+        for name in _RECORDED:
+            setattr(self, name, record[name])
 
 
 def train(
@@ -162,12 +164,13 @@ def _epochs(
     if trainer.optimizer is None and not trainer.history:
         yield
     per_epoch = trainer.config.episodes_per_epoch or 1
-    started = saved = time.monotonic()
+    saved = time.monotonic()
+    before, used_before = trainer.seconds - saved, trainer.processor_seconds - time.process_time()
     while not trainer.stopped:
         trainer.step(sampler, team)
         bar.update(trainer.done, trainer.losses[-1])
         now = time.monotonic()
-        trainer.seconds, started = trainer.seconds + now - started, now
+        trainer.seconds, trainer.processor_seconds = before + now, used_before + time.process_time()
         if trainer.done % per_epoch == 0:
             yield
             saved = time.monotonic()
@@ -184,6 +187,7 @@ def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out:
         "episodes": trainer.done,
         **({"loss": float(np.mean(trainer.losses))} if trainer.losses else {}),
         "seconds": round(trainer.seconds, 3),
+        "processor_seconds": round(trainer.processor_seconds, 3),
     }
     entry |= {name: p.item() for name, p in trainer.method.named_parameters() if p.numel() == 1}
     better = False

@@ -9,12 +9,18 @@ from polyshot.gp import Logits, OneVsEachGP, gibbs, make_kernel
 
 @pytest.mark.parametrize(
     ("batch", "n", "n_way", "n_query", "weights"),
-    [((), 7, 3, 4, False), ((2,), 25, 5, 10, False), ((1,), 12, 2, 3, False), ((3, 2), 9, 4, 5, True)],
+    [
+        ((), 7, 3, 4, False),
+        ((2,), 25, 5, 10, False),
+        ((1,), 12, 2, 3, False),
+        ((2,), 6, 3, 0, False),
+        ((3, 2), 9, 4, 5, True),
+    ],
 )
 def test_compiled_query_logits_and_gradients_are_those_of_autograd(batch, n, n_way, n_query, weights):
     generator = torch.Generator().manual_seed(0)
     model = OneVsEachGP(1 + torch.arange(n_way**2).reshape(n_way, n_way).double() % 3 if weights else None)
-    kernel = make_kernel("rbf", log_scale=1.0).double()
+    kernel = make_kernel("cosine", log_scale=1.0).double()
     x, queries = (
         torch.randn(*batch, size, 6, generator=generator, dtype=torch.float64, requires_grad=True)
         for size in (n, n_query)

@@ -261,7 +261,7 @@ class _QueryLogits(torch.autograd.Function):
         (n, n_way), q = omega.shape[-2:], K_star.shape[-2]
         flat = (K.reshape(-1, n, n), y.reshape(-1, n), omega.reshape(-1, n, n_way))
         task = [as_array(x) for x in flat]
-        right, queries = as_array(r.reshape(-1, n, n_way)), as_array(K_star.reshape(-1, q, n))
+        right, queries = as_array(r.reshape(-1, n, n_way)), as_array(K_star.reshape(len(task[0]), q, n))
         m, n4 = len(right), -(-n // 4) * 4
         factors = [np.zeros((m, n_way, *shape)) for shape in ((n,), (n4, n4), (n4, 2 * n4), (q, 2 * n4))]
         out = np.empty((m, q, n_way)), np.empty((m, q, n_way, n_way))
@@ -282,13 +282,9 @@ class _QueryLogits(torch.autograd.Function):
         in_threads(lambda first, last: query_slopes(*ctx.arrays, *grads, first, last, *out), m, 3 * _cost(n_way, n, q))
         in_K, in_K_star, in_r = (as_tensor(x).to(g) for x in out)
         of_K, of_r, of_K_star = ctx.shapes
-        return (
-            in_K.reshape(*of_K[:-2], -1, *of_K[-2:]).sum(-3),
-            in_r.reshape(of_r),
-            in_K_star.reshape(*of_K_star[:-2], -1, *of_K_star[-2:]).sum(-3),
-            None,
-            None,
-        )
+        chains = of_r[:-2]
+        in_K, in_K_star = (x.reshape(*chains, *x.shape[1:]).sum(-3) for x in (in_K, in_K_star))
+        return in_K.reshape(of_K), in_r.reshape(of_r), in_K_star.reshape(of_K_star), None, None
 
 
 def _cost(n_way: int, n: int, q: int) -> int:

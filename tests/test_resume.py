@@ -95,7 +95,7 @@ def _stop_at(monkeypatch: pytest.MonkeyPatch, event: int) -> list[str]:
         return call
 
     monkeypatch.setattr(training.Trainer, "step", wrapped(training.Trainer.step))
-    for name in ("start_run", "save_checkpoint", "write_atomically", "validation_accuracy"):
+    for name in ("start_run", "save_checkpoint", "write_atomically", "validate"):
         monkeypatch.setattr(training, name, wrapped(getattr(training, name)))
     return happened
 
@@ -110,7 +110,7 @@ def test_a_run_stopped_at_any_place_ends_with_the_same_bits(
     with monkeypatch.context() as patch:
         every = _stop_at(patch, -1)
         train(config, tmp_path / "whole")
-    assert {"before step", "after start_run", "after validation_accuracy", "before write_atomically"} <= set(every)
+    assert {"before step", "after start_run", "after validate", "before write_atomically"} <= set(every)
     for event in range(len(every)):
         out = tmp_path / f"stopped{event}"
         with monkeypatch.context() as patch:

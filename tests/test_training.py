@@ -65,7 +65,7 @@ def test_the_best_checkpoint_is_that_of_the_first_best_validation_and_patience_s
         scales.append(method.kernel.log_scale.item())
         return next(accuracies)
 
-    monkeypatch.setattr(training, "validation_accuracy", validate)
+    monkeypatch.setattr(training, "validate", validate)
     out = train(small("ove-gp", embeddings, epochs=50, patience=2), tmp_path / "x")
     lines = log_lines(out)
     assert [line["validation_accuracy"] for line in lines] == [0.5, 0.7, 0.7, 0.6]
@@ -102,10 +102,10 @@ def test_validation_on_kept_features_is_validation_on_images(root: Path) -> None
     trainer, _ = trainer_for(small("protonet", CHARACTERS), root)
     sampler = training.EpisodeSampler(load_scenario(CHARACTERS, root).validation, 3, 1, 4, 0)
     arguments = (trainer.method, sampler, 12, torch.device("cpu"), Team())
-    kept = training.validation_accuracy(*arguments)
+    kept = training.validate(*arguments)
     type(trainer.method).embeds_once = False
     try:
-        assert training.validation_accuracy(*arguments) == pytest.approx(kept)
+        assert training.validate(*arguments) == pytest.approx(kept)
     finally:
         type(trainer.method).embeds_once = True
     assert 0 < kept < 1

@@ -28,6 +28,7 @@ from polyshot.team import Team, find_device, join_team
 _SAVE_SECONDS = 30.0  # a kill costs no more work than this
 _RECORDED = ("done", "losses", "history", "seconds", "processor_seconds")  # of a Trainer, beside its tensors
 _VALIDATION_SEED = 2**31  # far from any training seed
+_TO_CALIBRATE = 50  # validation episodes: thousands of queries for a single number
 _AT_ONCE = 20  # validation episodes of one shape that a method may batch
 
 
@@ -189,12 +190,14 @@ def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out:
         "seconds": round(trainer.seconds, 3),
         "processor_seconds": round(trainer.processor_seconds, 3),
     }
-    entry |= {name: p.item() for name, p in trainer.method.named_parameters() if p.numel() == 1}
     better = False
     if epoch % config.validate_every == 0 or trainer.done >= trainer.total:
-        accuracy = validation_accuracy(trainer.method, validation, config.validation_episodes, trainer.device, team)
+        accuracy = validate(trainer.method, validation, config.validation_episodes, trainer.device, team)
         better = accuracy > max(trainer.accuracies, default=-1.0)
         entry["validation_accuracy"] = accuracy
+    entry |= {
+        name: t.item() for name, t in trainer.method.state_dict().items() if t.numel() == 1 and t.is_floating_point()
+    }
     trainer.history.append(entry)
     trainer.losses = []
     if team.leads:
@@ -222,14 +225,18 @@ def prepare(
     return config, method, EpisodeSampler(train_set, config.ways, config.shots, config.queries or 1, config.seed)
 
 
-def validation_accuracy(
+def validate(
     method: FewShotMethod, sampler: EpisodeSampler, n_episodes: int, device: torch.device, team: Team
 ) -> float:
-    """Mean accuracy over the first episodes of the sampler; each process takes its share."""
+    """Calibrate the method, and return its mean accuracy, by the first episodes of the sampler.
+
+    Each process calibrates by the same episodes, and scores its share.
+    """
     images = n_episodes * len(torch.cat(sampler.indices(0)[::2]))
     if method.embeds_once and images > len(sampler.class_set.x):
         method, class_set = on_features(method, sampler.class_set)
         sampler = sampler.over(class_set)
+    method.calibrate([_to(sampler[k], device) for k in range(min(n_episodes, _TO_CALIBRATE))])
     right = torch.zeros((), dtype=torch.float64)
     mine = team.share(range(n_episodes))
     for first in range(0, len(mine), _AT_ONCE):

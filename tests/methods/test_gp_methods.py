@@ -12,7 +12,7 @@ from torch.nn.functional import normalize, softplus
 from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
 from polyshot.gp import LogisticSoftmaxGP, OneVsEachGP, gibbs
-from polyshot.methods import Space, build_method, ove_gp
+from polyshot.methods import Space, build_method
 
 N_WAY, D = 3, 6
 SPACE = Space((D,), 20)
@@ -181,31 +181,35 @@ def test_propagation_predicts_what_many_long_chains_predict():
     torch.testing.assert_close(*predicted, atol=0.02, rtol=0)
 
 
-def test_the_prediction_s_factor_follows_the_slope_of_its_own_likelihood(monkeypatch):
-    monkeypatch.setattr(ove_gp, "_EVERY", 1)
-    method = build_method("ove-gp", SPACE, options={"log_scale": 1.0})
-    e = episode(n_shot=3, n_query=4)
+def test_the_prediction_s_factor_is_the_one_under_which_validation_queries_are_most_probable():
+    method = build_method("ove-gp", SPACE, options={"log_scale": -1.0})
+    episodes = [episode(n_shot=3, n_query=4, seed=seed) for seed in range(6)]
+    for e in episodes:
+        e.query.y[0] = 1  # an error in each, so that being too sure costs
 
     def log_loss() -> float:
-        log_probs = method.adapt(e.support, N_WAY)(e.query.x).log_probs
-        return -log_probs.gather(-1, e.query.y[:, None]).mean().item()
+        predictions = method.predict_episodes(episodes, range(6))
+        right = [p.log_probs.gather(-1, e.query.y[:, None]) for p, e in zip(predictions, episodes, strict=True)]
+        return -torch.cat(right).mean().item()
 
-    method.loss(e, np.random.default_rng(0)).backward()
-    slope = central_difference(log_loss, method.log_factor, step=0.25)
-    assert method.log_factor.grad.item() == pytest.approx(slope, rel=0.02)
-    assert slope < -0.05  # surer is better here, so that the sign is tested too
+    method.calibrate(episodes)
+    found, least = method.log_factor.item(), log_loss()
+    assert abs(found) > 0.5
+    for other in (found - 0.3, found + 0.3):
+        method.log_factor.fill_(other)
+        assert log_loss() > least
+    method.log_factor.fill_(found)
+    method.calibrate(episodes)
+    assert method.log_factor.item() == pytest.approx(found, abs=0.05)
+    assert "log_factor" in method.state_dict()
 
 
-def test_the_prediction_s_factor_changes_nothing_else_in_training(monkeypatch):
-    monkeypatch.setattr(ove_gp, "_EVERY", 1)
-    e = episode()
-    slopes = []
-    for calibrate in (True, False):
-        method = build_method("ove-gp", SPACE, options={"calibrate": calibrate})
-        loss = method.loss(e, np.random.default_rng(0))
-        loss.backward()
-        slopes.append((loss.item(), method.kernel.log_scale.grad.item()))
-    assert slopes[0] == slopes[1]
+def test_without_calibration_there_is_no_factor():
+    method = build_method("ove-gp", SPACE, options={"calibrate": False})
+    before = method.adapt(episode().support, N_WAY)(episode().query.x).log_probs
+    method.calibrate([episode()])
+    assert method.log_factor is None
+    assert torch.equal(method.adapt(episode().support, N_WAY)(episode().query.x).log_probs, before)
 
 
 @pytest.mark.parametrize("name", ["dkt", "logistic-softmax-gp", "ove-gp"])

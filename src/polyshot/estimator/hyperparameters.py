@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from polyshot.gp.climb import climb
 from polyshot.gp.tied import TiedPropagation, fit_tied_propagation
 
 
@@ -71,25 +72,17 @@ def choose_log_scale(
         some = K[part][:, part], torch.from_numpy(y_part), len(labels)
         return centre + choose_log_scale(*some, prior)[0] - prior.mean(*some), None
     fits: dict[int, TiedPropagation] = {}
-    known: dict[int, float] = {}
 
     def objective(k: int) -> float:
-        if k not in known:
-            near = min(fits, key=lambda other: abs(other - k), default=None)
-            start = None if near is None else (fits[near].w, fits[near].kappa)
-            likelihood, fits[k] = leave_one_out_likelihood(
-                np.exp(centre + _STEP * k) * K, y, n_way, power=prior.power, start=start
-            )
-            known[k] = likelihood - (_STEP * k / prior.deviation) ** 2 / 2
-        return known[k]
+        near = min(fits, key=lambda other: abs(other - k), default=None)
+        start = None if near is None else (fits[near].w, fits[near].kappa)
+        likelihood, fits[k] = leave_one_out_likelihood(
+            np.exp(centre + _STEP * k) * K, y, n_way, power=prior.power, start=start
+        )
+        return likelihood - (_STEP * k / prior.deviation) ** 2 / 2
 
-    best = 0
-    while abs(best) < _REACH and (better := max((best, best - 1, best + 1), key=objective)) != best:
-        best = better
-    low, middle, high = (objective(best + d) for d in (-1, 0, 1))
-    curvature = low - 2 * middle + high
-    shift = float(np.clip((low - high) / (2 * curvature), -0.5, 0.5)) if curvature < 0 else 0.0
-    return float(centre + _STEP * (best + shift)), fits[best]
+    best = climb(objective, _REACH)
+    return float(centre + _STEP * best), fits[round(best)]
 
 
 def scatter(K: Float[Tensor, "n n"], y: Int[Tensor, "n"]) -> float:

@@ -6,19 +6,16 @@ at their last step, averaged over the chains (Fisher's identity).
 
 from typing import Any, Literal
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.gp.checks import check_labels, check_query, check_task
-from polyshot.gp.expectation_propagation import fit_propagation
 from polyshot.gp.gibbs import Prior, Start, draw_probes, gibbs
 from polyshot.gp.kernels import Kernel
 from polyshot.gp.model import GPModel
-from polyshot.gp.one_vs_each import OneVsEachGP
 from polyshot.gp.posterior import Mean, Sites, psd_root
-from polyshot.gp.predictive import Rule, class_log_probs, predict, sobol_normal
+from polyshot.gp.predictive import Rule, class_log_probs, sobol_normal
 from polyshot.gp.random import Seeds, as_generators
 
 Slope = Literal["exact", "sampled"]
@@ -87,36 +84,6 @@ def predictive_likelihood(
     log_probs = class_log_probs(logits, model.likelihood, rule, noise=noise)
     labels = y_query[..., None, :, None].expand(*log_probs.shape[:-1], 1)
     return log_probs.gather(-1, labels).squeeze(-1).sum(-1).mean(-1)
-
-
-@torch.no_grad()
-def scale_slope(
-    model: OneVsEachGP,
-    kernel: Kernel,
-    x: Float[Tensor, "*batch n d"],
-    y: Int[Tensor, "*batch n"],
-    x_query: Float[Tensor, "*batch q d"],
-    y_query: Int[Tensor, "*batch q"],
-    n_way: int,
-    log_factor: Float[Tensor, ""],
-    *,
-    rule: Rule = "log-sigmoid",
-    step: float = 0.25,
-) -> Float[Tensor, "*batch"]:
-    """Derivative in log_factor of the queries' mean log-probability under exp(log_factor) times the kernel.
-
-    The prediction is expectation propagation's, whose sites change with the factor too: a central difference, both of
-    whose ends are fitted at once.
-    """
-    steps = torch.tensor([step, -step], dtype=x.dtype, device=x.device)
-    factors = (log_factor + steps).exp().reshape(2, *(1,) * x.ndim)
-    x, y, x_query, y_query = (part.expand(2, *part.shape) for part in (x, y, x_query, y_query))
-    K = factors * kernel(x)
-    sites = fit_propagation(model, K, y, n_way, tolerance=1e-2).sites
-    star, star_star = factors * kernel(x_query, x), factors.squeeze(-1) * kernel.diagonal(x_query)
-    log_probs = predict(model, K, y, sites, star, star_star, rule=rule, seed=0).log_probs
-    right = log_probs.gather(-1, y_query[..., None]).squeeze(-1).mean(-1)
-    return (right[0] - right[1]) / (2 * step)
 
 
 def _last_sites(model: GPModel, K: Tensor, y: Tensor, n_way: int, mean: Mean, seed: Seeds, **options: Any) -> Sites:

@@ -99,6 +99,9 @@ class FewShotMethod(nn.Module):
             for episode, seed in zip(episodes, seeds, strict=True)
         ]
 
+    def calibrate(self, episodes: Sequence[Episode]) -> None:
+        """Choose what only prediction has, if there is anything, by validation episodes."""
+
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """The optimiser's groups; a method may give some parameters another rate."""
         return [{"params": list(self.parameters()), "lr": learning_rate}]

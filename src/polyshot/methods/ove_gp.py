@@ -7,8 +7,8 @@ predictive likelihood ("pl") at the last step of short Gibbs chains; a support s
 propagation, which is deterministic and closer to the exact posterior, or by longer chains ("gibbs", the paper's way).
 
 Averaged over single draws of the sites, both objectives like a smaller scale of the kernel than the prediction, which
-averages the draws out. So the prediction has a factor of its own (`calibrate`), learned beside the rest by its own
-predictive likelihood.
+averages the draws out. So the prediction has a factor of its own (`calibrate`), the one under which the queries of
+validation episodes are most probable: on the training classes, which the network knows, it would be too sure.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polyshot.data.episodes import Episode
 from polyshot.gp import OneVsEachGP, Sites, fit_propagation, make_kernel
-from polyshot.gp.objectives import Slope, scale_slope
+from polyshot.gp.climb import climb
+from polyshot.gp.objectives import Slope
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
 
-_EVERY = 4  # the prediction's factor learns from one episode in so many, which are enough for a single number
+_STEP, _REACH = 0.4, 20  # of the search for the prediction's factor
 
 
 class OVEGP(GPMethod):
     """GP logits under the one-vs-each likelihood, by Pólya-Gamma sites."""
+
+    log_factor: Tensor | None
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class OVEGP(GPMethod):
         )
         self.inference = inference
         self.test_steps = test_steps
-        self.log_factor = nn.Parameter(torch.zeros(())) if calibrate else None
+        self.register_buffer("log_factor", torch.zeros(()) if calibrate else None)
 
     def model(self) -> OneVsEachGP:
         """The model has no parameters of its own."""
@@ -70,19 +74,19 @@ class OVEGP(GPMethod):
         """exp(log_factor), or one."""
         return 1.0 if self.log_factor is None else self.log_factor.double().exp()
 
-    def calibration_loss(
-        self, x: Tensor, y: Tensor, n_support: int, n_way: int, rngs: Sequence[np.random.Generator]
-    ) -> Tensor | float:
-        """Minus the queries' log-probability as it will be predicted, as a function of the factor alone."""
+    def calibrate(self, episodes: Sequence[Episode]) -> None:
+        """Climb from the factor there is to the one under which the episodes' queries are most probable."""
         if self.log_factor is None:
-            return 0.0
-        slopes = x.new_zeros(len(x))
-        if chosen := [k for k, rng in enumerate(rngs) if rng.integers(_EVERY) == 0]:
-            support, query = [(x[chosen, part], y[chosen, part]) for part in (slice(n_support), slice(n_support, None))]
-            slopes[chosen] = scale_slope(
-                self.model(), self.kernel, *support, *query, n_way, self.log_factor, rule=self.rule
-            )
-        return -slopes * (self.log_factor - self.log_factor.detach())
+            return
+        factor, start = self.log_factor, float(self.log_factor)
+
+        def likelihood(step: int) -> float:
+            factor.fill_(start + _STEP * step)
+            predictions = self.predict_episodes(episodes, range(len(episodes)))
+            pairs = zip(predictions, episodes, strict=True)
+            return float(torch.stack([p.log_probs.gather(-1, e.query.y[:, None]).mean() for p, e in pairs]).mean())
+
+        factor.fill_(start + _STEP * climb(likelihood, _REACH))
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
         """The last step of the chains, or the sites of expectation propagation."""

@@ -27,7 +27,7 @@ class LogisticSoftmax(GPMethod):
         objective: Objective = "pl",
         kernel: str = "cosine",
         log_scale: float = 0.0,
-        kernel_rate: float = 3e-2,
+        kernel_rate: float = 1e-3,
         n_chains: int = 20,
         n_steps: int = 1,
         test_steps: int = 50,

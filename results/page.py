@@ -1,8 +1,7 @@
-"""Put the numbers of results/ into docs/results.md and README.md, and draw their figures: make results-page
+"""Put the numbers of results/ into docs/results.md, and draw its figures: make results-page
 
 Between `<!-- results: PLACE -->` and `<!-- end -->` stands what the JSON files of results/PLACE say, and nothing that
-was typed: all measures (PLACE), the most important ones (PLACE:headline), paired differences to `ove-pl`
-(PLACE:differences), or corruptions (PLACE:corruptions). A test finds the pages equal to what this script makes.
+was typed. A test finds the page equal to what this script makes.
 """
 
 import json
@@ -10,19 +9,18 @@ import re
 from pathlib import Path
 
 from polyshot.evaluation.published import published_figure
-from polyshot.evaluation.results import Result, find_comparisons, find_results
+from polyshot.evaluation.results import Result, find_results
 from polyshot.evaluation.tables import method_label
 from polyshot.experiments.output import new_figure, save_figure
 
 HERE = Path(__file__).parent
-PAGES = (HERE.parent / "docs" / "results.md", HERE.parent / "README.md")
+PAGE = HERE.parent / "docs" / "results.md"
 FIGURES = HERE.parent / "docs" / "figures"
 ORDER = (
     "feature-transfer", "baseline++", "matchingnet", "protonet", "relationnet", "maml", "dkt", "bayesian-maml",
     "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml", "ove-pl-paper", "ove-pl",
 )  # fmt: skip
 NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist", "cub": "cub"}  # what the paper has that is most like ours
-MEASURES = {"accuracy": "accuracy", "brier": "Brier", "log_likelihood": "log-likelihood", "auroc": "AUROC"}
 
 
 def runs_of(place: str) -> dict[str, dict[str, Result]]:
@@ -39,7 +37,7 @@ def number(result: Result | None, measure: str, digits: int = 3, factor: float =
     return "-" if value is None else f"{factor * value:.{digits}f}"
 
 
-def table(place: str, headline: bool = False) -> str:
+def table(place: str) -> str:
     """All measures of all runs of a place."""
     nearest = NEAREST.get(place.split("/")[0])
     head = ["", "accuracy, %", *(["paper's, %"] if nearest else []), "ECE", "MCE", "Brier", "log-likelihood"]
@@ -56,58 +54,7 @@ def table(place: str, headline: bool = False) -> str:
         row += [number(accuracy, m) for m in ("ece", "mce", "brier", "log_likelihood")]
         row += [number(outside, m) for m in ("auroc", "auroc_entropy", "auroc_variance")]
         rows.append([*row, minutes(place, run)])
-    if headline:
-        kept = [i for i, title in enumerate(head) if title not in ("MCE", "entropy", "variance", "trained, min")]
-        head, rows = [head[i] for i in kept], [[row[i] for i in kept] for row in rows]
     return markdown(head, rows)
-
-
-def corruptions(place: str) -> str:
-    """Accuracy and Brier score under each corruption, severity 5."""
-    runs = runs_of(place)
-    names = sorted({name for by in runs.values() for name in by} - {"accuracy", "out-of-episode"})
-    head = ["", *(f"{name.replace('_', ' ')}, {m}" for name in names for m in ("accuracy, %", "ECE", "Brier"))]
-    rows = [
-        [
-            method_label(by["accuracy"])[0],
-            *(
-                text
-                for name in names
-                for text in (
-                    number(by.get(name), "accuracy", 2, 100),
-                    number(by.get(name), "ece"),
-                    number(by.get(name), "brier"),
-                )
-            ),
-        ]
-        for by in runs.values()
-    ]
-    return markdown(head, rows)
-
-
-def differences(place: str) -> str:
-    """Every run less `ove-pl` on the same episodes, with 95 % intervals."""
-    entries = [e for e in find_comparisons([HERE / place]) if e["corruption"] is None]
-    labels = {run: method_label(by["accuracy"])[0] for run, by in runs_of(place).items()}
-    rows = []
-    for run in labels:
-        own = [e for e in entries if e["run"] == run]
-        metrics = {
-            name: m for e in sorted(own, key=lambda e: e["protocol"] == "accuracy") for name, m in e["metrics"].items()
-        }
-        if metrics:
-            rows.append([labels[run], *(interval(metrics.get(name), name) for name in MEASURES)])
-    return markdown(["minus OVE PG GP (PL)", *MEASURES.values()], rows)
-
-
-def interval(metric: dict[str, float] | None, name: str) -> str:
-    """A difference and its interval; accuracies in points."""
-    if metric is None:
-        return "-"
-    factor, digits = (100.0, 2) if name == "accuracy" else (1.0, 3)
-    return "{:+.{d}f} [{:+.{d}f}, {:+.{d}f}]".format(
-        *(factor * metric[k] for k in ("difference", "low", "high")), d=digits
-    )
 
 
 def minutes(place: str, run: str) -> str:
@@ -123,18 +70,8 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 def filled(text: str) -> str:
     """The page with every table made anew."""
-    makers = {
-        "": table,
-        "headline": lambda p: table(p, headline=True),
-        "differences": differences,
-        "corruptions": corruptions,
-    }
-
-    def fill(match: re.Match[str]) -> str:
-        place, _, kind = match[1].partition(":")
-        return f"<!-- results: {match[1]} -->\n{makers[kind](place)}\n<!-- end -->"
-
-    return re.sub(r"<!-- results: (\S+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
+    found = r"<!-- results: (\S+) -->\n.*?<!-- end -->"
+    return re.sub(found, lambda m: f"<!-- results: {m[1]} -->\n{table(m[1])}\n<!-- end -->", text, flags=re.DOTALL)
 
 
 def draw_reliability(place: str, stem: Path) -> None:
@@ -161,9 +98,8 @@ def draw_reliability(place: str, stem: Path) -> None:
 
 
 def main() -> None:
-    """Fill the pages and draw the figures."""
-    for page in PAGES:
-        page.write_text(filled(page.read_text("utf-8")), "utf-8")
+    """Fill the page and draw the figures."""
+    PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")
     for shots in ("1-shot", "5-shot"):
         place = f"omniglot-to-chars74k/{shots}"
         if runs_of(place):

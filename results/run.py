@@ -3,7 +3,8 @@
 python results/run.py [PART OF A NAME...] [--jobs 2]
 
 results/PLACE/NAME.toml is trained in runs/results/PLACE/NAME (one thread) and evaluated by the paper's protocols into
-results/PLACE/NAME/*.json, with the training log beside them. Two jobs at a time use two cores best. When a folder's
+results/PLACE/NAME/*.json, with the training log beside them; accuracy and calibration also with a temperature that is
+fitted on validation episodes, which is the least that a rival's user would do. Two jobs at a time use two cores best. When a folder's
 runs change, its comparison.json is made anew: every run's paired difference to `ove-pl`.
 """
 
@@ -36,6 +37,7 @@ def finished(toml: Path) -> bool:
     values, folder = read_toml(toml), toml.with_suffix("")
     config = TrainingConfig.from_mapping(values, str(toml))
     names = [settings.name for protocol in protocols(toml) for settings in plan(protocol, config, Changes())]
+    names.append("accuracy-temperature")
     if not all((folder / f"{name}.json").is_file() for name in names):
         return False
     trained = find_results([folder])[0].training
@@ -48,13 +50,14 @@ def execute(toml: Path) -> str:
     place = toml.relative_to(HERE).with_suffix("")
     run, out = RUNS / place, toml.parent
     run.parent.mkdir(parents=True, exist_ok=True)
-    chosen = [word for protocol in protocols(toml) for word in ("--protocol", protocol)]
+    others = [word for protocol in protocols(toml) if protocol != "accuracy" for word in ("--protocol", protocol)]
     start = time.monotonic()
     print(f"{place}: started", flush=True)
     with run.with_suffix(".log").open("a", encoding="utf-8") as log:
         for command in (
             ["train", str(toml), "--out", str(run), "--threads", "1"],
-            ["evaluate", str(run), "--out", str(out), *chosen],
+            ["evaluate", str(run), "--out", str(out), "--protocol", "accuracy", "--temperature"],
+            ["evaluate", str(run), "--out", str(out), *others],
         ):
             words = [sys.executable, "-m", "polyshot", *command]
             done = subprocess.run(words, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)

@@ -1,7 +1,7 @@
-"""Put the numbers of results/ into docs/results.md, and draw its figures: make results-page
+"""Put the numbers of results/ into docs/results.md and README.md, and draw their figures: make results-page
 
-Between `<!-- results: PLACE -->` and `<!-- end -->` stands what the JSON files of results/PLACE say, and nothing that
-was typed. A test finds the page equal to what this script makes.
+Between `<!-- results: PLACE TABLE -->` and `<!-- end -->` stands what the JSON files of results/PLACE say, and nothing
+that was typed. TABLES has the kinds of table. A test finds the pages equal to what this script makes.
 """
 
 import json
@@ -9,52 +9,131 @@ import re
 from pathlib import Path
 
 from polyshot.evaluation.published import published_figure
-from polyshot.evaluation.results import Result, find_results
+from polyshot.evaluation.results import Result, find_comparisons, find_results
 from polyshot.evaluation.tables import method_label
 from polyshot.experiments.output import new_figure, save_figure
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "results.md"
+PAGES = (HERE.parent / "docs" / "results.md", HERE.parent / "README.md")
 FIGURES = HERE.parent / "docs" / "figures"
-ORDER = (
+METHODS = (
     "feature-transfer", "baseline++", "matchingnet", "protonet", "relationnet", "maml", "dkt", "bayesian-maml",
     "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml", "ove-pl-paper", "ove-pl",
 )  # fmt: skip
+KERNELS = tuple(f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml", "pl"))
 NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist", "cub": "cub"}  # what the paper has that is most like ours
+DIFFERENCES = {"accuracy": "accuracy, points", "brier": "Brier", "log_likelihood": "log-likelihood", "auroc": "AUROC"}
+CALIBRATION = ("ece", "mce", "brier", "log_likelihood")
+CORRUPTED = ("accuracy", "ece", "brier")
+
+Runs = dict[str, dict[str, Result]]
 
 
-def runs_of(place: str) -> dict[str, dict[str, Result]]:
-    """The results of a folder by run, in the paper's order, and by protocol (a corruption by its name)."""
-    found: dict[str, dict[str, Result]] = {}
-    for result in find_results([HERE / place]) if any((HERE / place).rglob("accuracy.json")) else []:
-        found.setdefault(result.run, {})[result.settings["corruption"] or result.protocol] = result
-    return dict(sorted(found.items(), key=lambda item: ORDER.index(item[0]) if item[0] in ORDER else len(ORDER)))
+def runs_of(place: str, names: tuple[str, ...] = METHODS) -> Runs:
+    """The results of a folder by run, in this order, and by the name of their file."""
+    found = [find_results([HERE / place / name]) for name in names if (HERE / place / name).is_dir()]
+    return {some[0].run: {Path(r.path).stem: r for r in some} for some in found}
 
 
-def number(result: Result | None, measure: str, digits: int = 3, factor: float = 1.0) -> str:
-    """A figure of a result, or a dash."""
+def label(run: str, by: dict[str, Result]) -> str:
+    """The method's name in the paper."""
+    if run == "ove-pl-paper":
+        return "OVE PG GP + Cosine (PL), the paper's settings"
+    return method_label(by["accuracy"])[0]
+
+
+def number(result: Result | None, measure: str) -> str:
+    """A figure of a result, or a dash; accuracies in per cent."""
     value = None if result is None else result.summary.get(measure, {}).get("value")
-    return "-" if value is None else f"{factor * value:.{digits}f}"
+    if value is None:
+        return "-"
+    return f"{100 * value:.2f}" if measure == "accuracy" else f"{value:.3f}"
 
 
-def table(place: str) -> str:
-    """All measures of all runs of a place."""
+def all_measures(place: str, names: tuple[str, ...] = METHODS) -> str:
+    """Accuracy beside the paper's, calibration, detection, time."""
     nearest = NEAREST.get(place.split("/")[0])
     head = ["", "accuracy, %", *(["paper's, %"] if nearest else []), "ECE", "MCE", "Brier", "log-likelihood"]
     head += ["AUROC, -max logit", "entropy", "variance", "trained, min"]
     rows = []
-    for run, by in runs_of(place).items():
+    for run, by in runs_of(place, names).items():
         accuracy, outside = by["accuracy"], by.get("out-of-episode")
-        paper = nearest and published_figure(
-            "accuracy", nearest, accuracy.settings["shots"], accuracy.method, accuracy.options, "accuracy"
-        )
-        row = [method_label(accuracy)[0] if run != "ove-pl-paper" else "OVE PG GP + Cosine (PL), the paper's settings"]
-        row.append(f"{number(accuracy, 'accuracy', 2, 100)} ± {100 * (accuracy.summary['accuracy']['std'] or 0):.2f}")
-        row += [f"{100 * paper.value:.2f}" if paper else "-"] if nearest else []
-        row += [number(accuracy, m) for m in ("ece", "mce", "brier", "log_likelihood")]
+        row = [label(run, by), f"{number(accuracy, 'accuracy')} ± {100 * accuracy.summary['accuracy']['std']:.2f}"]
+        if nearest:
+            paper = published_figure(
+                "accuracy", nearest, accuracy.settings["shots"], accuracy.method, accuracy.options, "accuracy"
+            )
+            row.append(f"{100 * paper.value:.2f}" if paper else "-")
+        row += [number(accuracy, m) for m in CALIBRATION]
         row += [number(outside, m) for m in ("auroc", "auroc_entropy", "auroc_variance")]
         rows.append([*row, minutes(place, run)])
     return markdown(head, rows)
+
+
+def headline(place: str) -> str:
+    """What a reader of the README wants to know."""
+    head = ["", "accuracy, %", "ECE", "log-likelihood", "AUROC for other classes"]
+    rows = []
+    for run, by in runs_of(place).items():
+        row = [label(run, by), *(number(by["accuracy"], m) for m in ("accuracy", "ece", "log_likelihood"))]
+        rows.append([*row, number(by.get("out-of-episode"), "auroc")])
+    return markdown(head, rows)
+
+
+def temperatures(place: str) -> str:
+    """Calibration with a temperature that was fitted on validation episodes."""
+    head = ["", "temperature", "ECE", "MCE", "Brier", "log-likelihood"]
+    rows = []
+    for run, by in runs_of(place).items():
+        scaled = by.get("accuracy-temperature")
+        if scaled is not None and scaled.temperature is not None:
+            row = [label(run, by), f"{scaled.temperature['value']:.2f}"]
+            rows.append([*row, *(number(scaled, m) for m in CALIBRATION)])
+    return markdown(head, rows)
+
+
+def corruptions(place: str) -> str:
+    """Accuracy and calibration under each corruption, severity 5."""
+    runs = runs_of(place)
+    names = sorted({name for by in runs.values() for name in by if name.startswith("corruption")})
+    shown = {name: runs[next(iter(runs))][name].settings["corruption"].replace("_", " ") for name in names}
+    head = ["", *(f"{shown[name]}: {m}" for name in names for m in ("accuracy, %", "ECE", "Brier"))]
+    rows = [
+        [label(run, by), *(number(by.get(name), m) for name in names for m in CORRUPTED)] for run, by in runs.items()
+    ]
+    return markdown(head, rows)
+
+
+def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
+    """Every run less `ove-pl` on the same episodes, with 95 % intervals."""
+    entries = [e for e in find_comparisons([HERE / place]) if e["corruption"] is None and e["against"] == "ove-pl"]
+    rows = []
+    for run, by in runs_of(place, names).items():
+        own = {e["protocol"]: e["metrics"] for e in entries if e["run"] == run}
+        if own:
+            metrics = own.get("out-of-episode", {}) | own["accuracy"]  # the measures of both are of accuracy's tasks
+            rows.append([label(run, by), *(interval(metrics.get(name), name) for name in DIFFERENCES)])
+    return markdown(["minus `ove-pl`", *DIFFERENCES.values()], rows)
+
+
+def interval(metric: dict[str, float] | None, name: str) -> str:
+    """A difference and its interval; accuracies in points."""
+    if metric is None:
+        return "-"
+    factor, digits = (100.0, 2) if name == "accuracy" else (1.0, 3)
+    d, low, high = (f"{factor * metric[k]:+.{digits}f}" for k in ("difference", "low", "high"))
+    return f"{d} [{low}, {high}]"
+
+
+TABLES = {
+    "methods": all_measures,
+    "headline": headline,
+    "temperatures": temperatures,
+    "corruptions": corruptions,
+    "differences": differences,
+    "kernels": lambda place: all_measures(place, KERNELS),
+    "kernel-differences": lambda place: differences(place, KERNELS),
+}
 
 
 def minutes(place: str, run: str) -> str:
@@ -69,9 +148,13 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 
 def filled(text: str) -> str:
-    """The page with every table made anew."""
-    found = r"<!-- results: (\S+) -->\n.*?<!-- end -->"
-    return re.sub(found, lambda m: f"<!-- results: {m[1]} -->\n{table(m[1])}\n<!-- end -->", text, flags=re.DOTALL)
+    """A page with every table made anew."""
+
+    def fill(match: re.Match[str]) -> str:
+        place, kind = match[1], match[2]
+        return f"<!-- results: {place} {kind} -->\n{TABLES[kind](place)}\n<!-- end -->"
+
+    return re.sub(r"<!-- results: (\S+) (\S+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
 
 
 def draw_reliability(place: str, stem: Path) -> None:
@@ -98,8 +181,9 @@ def draw_reliability(place: str, stem: Path) -> None:
 
 
 def main() -> None:
-    """Fill the page and draw the figures."""
-    PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")
+    """Fill the pages and draw the figures."""
+    for page in PAGES:
+        page.write_text(filled(page.read_text("utf-8")), "utf-8")
     for shots in ("1-shot", "5-shot"):
         place = f"omniglot-to-chars74k/{shots}"
         if runs_of(place):

@@ -4,8 +4,8 @@ python results/run.py [PART OF A NAME...] [--jobs 2]
 
 results/PLACE/NAME.toml is trained in runs/results/PLACE/NAME (one thread) and evaluated by the paper's protocols into
 results/PLACE/NAME/*.json, with the training log beside them; accuracy and calibration also with a temperature that is
-fitted on validation episodes, which is the least that a rival's user would do. Two jobs at a time use two cores best. When a folder's
-runs change, its comparison.json is made anew: every run's paired difference to `ove-pl`.
+fitted on validation episodes, which is the least that a rival's user would do. Two jobs at a time use two cores best.
+At the end each folder's comparison.json is made anew: every run's paired difference to `ove-pl`.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def main() -> None:
     print(f"{len(chosen)} runs, {len(chosen) - len(waiting)} done", flush=True)
     with ThreadPoolExecutor(given.jobs) as pool:
         failures = [text for text in pool.map(execute, waiting) if text]
-    for folder in sorted({f.parent for f in waiting if finished(f)}):
+    for folder in sorted({f.parent for f in chosen if finished(f)}):
         write_comparisons(folder, find_results([folder]), RIVAL)
     if failures:
         sys.exit("\n".join(failures))

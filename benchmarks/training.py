@@ -6,6 +6,7 @@ python -m benchmarks.training [--episodes 30] [--threads 2] [--out benchmarks/re
 turns, episode by episode, in one process, so that a noisy machine is noisy for all of them; medians. "backbone" is the
 forward and backward pass of the method's own backbone alone on the same images (for methods that train on batches: on
 the batch of 16); MAML and its kin run theirs several times a step, which is their share outside. The rival is ProtoNet.
+Before that, ProtoNet's step on 28x28 and on 84x84 images with freed memory handed back and with it kept.
 """
 
 import argparse
@@ -29,9 +30,12 @@ ROWS = [(name, {}) for name in METHODS if name not in ("logistic-softmax-gp", "o
 ROWS.append(("ove-gp", {"objective": "ml", "slope": "exact"}))
 
 
+CHARACTERS, PHOTOGRAPHS = Space((1, 28, 28), 1000), Space((3, 84, 84), 1000)
+
+
 def random_episode(method: FewShotMethod, rng: np.random.Generator) -> Episode:
     def labelled(n_each: int) -> LabelledSet:
-        x = torch.from_numpy(rng.random((5 * n_each, 1, 28, 28), dtype=np.float32))
+        x = torch.from_numpy(rng.random((5 * n_each, *method.space.shape), dtype=np.float32))
         return LabelledSet(x, torch.arange(5).repeat_interleave(n_each))
 
     if method.trains_on == "batches":
@@ -60,8 +64,7 @@ def training_step(method: FewShotMethod, optimizer: torch.optim.Optimizer, episo
 
 def measure(n_episodes: int) -> dict[str, dict[str, float]]:
     methods = {
-        " ".join([name, *options.values()]): build_method(name, Space((1, 28, 28), 1000), options=options)
-        for name, options in ROWS
+        " ".join([name, *options.values()]): build_method(name, CHARACTERS, options=options) for name, options in ROWS
     }
     optimizers = {name: torch.optim.Adam(m.parameter_groups(1e-3)) for name, m in methods.items()}
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
@@ -81,14 +84,31 @@ def measure(n_episodes: int) -> dict[str, dict[str, float]]:
     return table
 
 
+def measure_memory(n_episodes: int) -> dict[str, dict[str, float]]:
+    """ProtoNet's step with freed memory handed back, and then, in the same process, with it kept."""
+    methods = {str(space.shape[-1]): build_method("protonet", space) for space in (CHARACTERS, PHOTOGRAPHS)}
+    table: dict[str, dict[str, float]] = {size: {} for size in methods}
+    for memory in ("handed_back_ms", "kept_ms"):
+        if memory == "kept_ms":
+            keep_freed_memory()  # as `polyshot train` does, and it holds from here on
+        for size, method in methods.items():
+            optimizer = torch.optim.Adam(method.parameters())
+            episode = random_episode(method, np.random.default_rng(0))
+            step = partial(training_step, method, optimizer, episode, 0)
+            table[size][memory] = statistics.median([milliseconds(step) for _ in range(n_episodes + 2)][2:])
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--episodes", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training.json"))
     arguments = parser.parse_args()
-    keep_freed_memory()  # as `polyshot train` does
     torch.set_num_threads(arguments.threads)
+    memory = measure_memory(max(1, arguments.episodes // 3))
+    for size, row in memory.items():
+        print(f"{size}x{size}: {row['handed_back_ms']:.0f} ms with memory handed back, {row['kept_ms']:.0f} ms kept")
     table = measure(arguments.episodes)
     print(f"{'method':24}{'step ms':>10}{'backbone ms':>13}{'outside':>9}{'x ProtoNet':>12}")
     for name, row in table.items():
@@ -96,7 +116,7 @@ def main() -> None:
             f"{name:24}{row['step_ms']:10.1f}{row['backbone_ms']:13.1f}{row['share_outside']:9.0%}"
             f"{row['times_protonet']:12.2f}"
         )
-    content = {"threads": arguments.threads, "episodes": arguments.episodes, "methods": table}
+    content = {"threads": arguments.threads, "episodes": arguments.episodes, "memory": memory, "methods": table}
     arguments.out.write_text(json.dumps(content, indent=2) + "\n")
 
 

@@ -8,8 +8,11 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
+
+from polyshot.evaluation.metrics import mean_interval
 from polyshot.evaluation.published import published_figure
-from polyshot.evaluation.results import Result, find_comparisons, find_results
+from polyshot.evaluation.results import Result, find_results
 from polyshot.evaluation.tables import method_label
 from polyshot.experiments.output import new_figure, save_figure
 
@@ -22,7 +25,9 @@ METHODS = (
 )  # fmt: skip
 KERNELS = tuple(f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml", "pl"))
 NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist", "cub": "cub"}  # what the paper has that is most like ours
-DIFFERENCES = {"accuracy": "accuracy, points", "brier": "Brier", "log_likelihood": "log-likelihood", "auroc": "AUROC"}
+DIFFERENCES = (
+    ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),
+)  # fmt: skip
 CALIBRATION = ("ece", "mce", "brier", "log_likelihood")
 CORRUPTED = ("accuracy", "ece", "brier")
 
@@ -30,9 +35,9 @@ Runs = dict[str, dict[str, Result]]
 
 
 def runs_of(place: str, names: tuple[str, ...] = METHODS) -> Runs:
-    """The results of a folder by run, in this order, and by the name of their file."""
-    found = [find_results([HERE / place / name]) for name in names if (HERE / place / name).is_dir()]
-    return {some[0].run: {Path(r.path).stem: r for r in some} for some in found}
+    """The finished runs of a folder, in this order: results by the name of their file."""
+    finished = [name for name in names if (HERE / place / name / "log.jsonl").is_file()]
+    return {name: {Path(r.path).stem: r for r in find_results([HERE / place / name])} for name in finished}
 
 
 def label(run: str, by: dict[str, Result]) -> str:
@@ -95,9 +100,9 @@ def temperatures(place: str) -> str:
 def corruptions(place: str) -> str:
     """Accuracy and calibration under each corruption, severity 5."""
     runs = runs_of(place)
-    names = sorted({name for by in runs.values() for name in by if name.startswith("corruption")})
-    shown = {name: runs[next(iter(runs))][name].settings["corruption"].replace("_", " ") for name in names}
-    head = ["", *(f"{shown[name]}: {m}" for name in names for m in ("accuracy, %", "ECE", "Brier"))]
+    shown = {n: r.settings["corruption"] for by in runs.values() for n, r in by.items() if n.startswith("corruption")}
+    names = sorted(shown)
+    head = ["", *(f"{shown[n].replace('_', ' ')}: {m}" for n in names for m in ("accuracy, %", "ECE", "Brier"))]
     rows = [
         [label(run, by), *(number(by.get(name), m) for name in names for m in CORRUPTED)] for run, by in runs.items()
     ]
@@ -105,24 +110,19 @@ def corruptions(place: str) -> str:
 
 
 def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
-    """Every run less `ove-pl` on the same episodes, with 95 % intervals."""
-    entries = [e for e in find_comparisons([HERE / place]) if e["corruption"] is None and e["against"] == "ove-pl"]
+    """Every run less `ove-pl`, episode by episode: mean and Student's 95 % interval; accuracies in points."""
+    runs = runs_of(place, names)
     rows = []
-    for run, by in runs_of(place, names).items():
-        own = {e["protocol"]: e["metrics"] for e in entries if e["run"] == run}
-        if own:
-            metrics = own.get("out-of-episode", {}) | own["accuracy"]  # the measures of both are of accuracy's tasks
-            rows.append([label(run, by), *(interval(metrics.get(name), name) for name in DIFFERENCES)])
-    return markdown(["minus `ove-pl`", *DIFFERENCES.values()], rows)
-
-
-def interval(metric: dict[str, float] | None, name: str) -> str:
-    """A difference and its interval; accuracies in points."""
-    if metric is None:
-        return "-"
-    factor, digits = (100.0, 2) if name == "accuracy" else (1.0, 3)
-    d, low, high = (f"{factor * metric[k]:+.{digits}f}" for k in ("difference", "low", "high"))
-    return f"{d} [{low}, {high}]"
+    for run, by in runs.items() if "ove-pl" in runs else ():
+        row = [label(run, by)]
+        for name, file in DIFFERENCES:
+            ours, theirs = (np.array(some[file].episodes[name]) for some in (runs["ove-pl"], by))
+            factor, digits = (100.0, 2) if name == "accuracy" else (1.0, 3)
+            d = mean_interval(factor * (theirs - ours))
+            row.append(f"{d.estimate:+.{digits}f} [{d.low:+.{digits}f}, {d.high:+.{digits}f}]")
+        if run != "ove-pl":
+            rows.append(row)
+    return markdown(["minus `ove-pl`", "accuracy, points", "Brier", "log-likelihood", "AUROC, -max logit"], rows)
 
 
 TABLES = {

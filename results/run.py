@@ -5,7 +5,6 @@ python results/run.py [PART OF A NAME...] [--jobs 2]
 results/PLACE/NAME.toml is trained in runs/results/PLACE/NAME (one thread) and evaluated by the paper's protocols into
 results/PLACE/NAME/*.json, with the training log beside them; accuracy and calibration also with a temperature that is
 fitted on validation episodes, which is the least that a rival's user would do. Two jobs at a time use two cores best.
-At the end each folder's comparison.json is made anew: every run's paired difference to `ove-pl`.
 """
 
 import argparse
@@ -18,13 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from polyshot.config import TrainingConfig, read_toml
-from polyshot.evaluation.evaluate import write_comparisons
 from polyshot.evaluation.protocols import Changes, plan
 from polyshot.evaluation.results import find_results
 
 HERE = Path(__file__).parent
 RUNS = HERE.parent / "runs" / "results"
-RIVAL = "ove-pl"
 
 
 def protocols(toml: Path) -> list[str]:
@@ -40,9 +37,11 @@ def finished(toml: Path) -> bool:
     names.append("accuracy-temperature")
     if not all((folder / f"{name}.json").is_file() for name in names):
         return False
-    trained = find_results([folder])[0].training
-    given = {**values, **values.pop("options", {})}
-    return all({**trained, **trained["options"]}[name] == value for name, value in given.items())
+    results = find_results([folder])
+    options = values.pop("options", {})
+    return len({r.weights for r in results}) == 1 and all(
+        values.items() <= r.training.items() and options.items() <= r.training["options"].items() for r in results
+    )
 
 
 def execute(toml: Path) -> str:
@@ -63,7 +62,7 @@ def execute(toml: Path) -> str:
             done = subprocess.run(words, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
             if done.returncode:
                 return f"{place}: polyshot {command[0]} failed; {log.name} says why"
-    shutil.copy(run / "log.jsonl", out / run.name / "log.jsonl")
+    shutil.copy(run / "log.jsonl", out / run.name / "log.jsonl")  # which tells results/page.py that all is there
     print(f"{place}: done in {(time.monotonic() - start) / 60:.1f} min", flush=True)
     return ""
 
@@ -81,8 +80,6 @@ def main() -> None:
     print(f"{len(chosen)} runs, {len(chosen) - len(waiting)} done", flush=True)
     with ThreadPoolExecutor(given.jobs) as pool:
         failures = [text for text in pool.map(execute, waiting) if text]
-    for folder in sorted({f.parent for f in chosen if finished(f)}):
-        write_comparisons(folder, find_results([folder]), RIVAL)
     if failures:
         sys.exit("\n".join(failures))
 

@@ -44,8 +44,8 @@ def make_result(
     }
     given = {
         "protocol": protocol, "run": run, "method": "ove-gp", "options": {}, "scenario": scenario,
-        "test_set": "chars74k test", "training": {"method": "ove-gp", "seed": 0}, "trained_episodes": 7,
-        "settings": settings, "packages": {"torch": "2"}, "seconds": 1.0, "weights": "abc",
+        "test_set": "chars74k test", "test_data": "0", "training": {"method": "ove-gp", "seed": 0},
+        "trained_episodes": 7, "settings": settings, "packages": {"torch": "2"}, "seconds": 1.0, "weights": "abc",
         "temperature": {"value": temperature, "bound": None, "episodes": 9} if temperature else None,
         "examples": rounded(examples), **rounded(summarise(log_probs, scores, labels, 2, temperature or 1.0)),
     }  # fmt: skip

@@ -16,7 +16,7 @@ from polyshot.errors import DataError, InputError, PolyshotError, TrainingError
 from polyshot.evaluation import compare_paired, fit_temperature, predictions, protocols
 from polyshot.evaluation.evaluate import evaluate
 from polyshot.evaluation.protocols import Changes, Settings, temperature_settings
-from polyshot.evaluation.results import Result, find_comparisons, read_result
+from polyshot.evaluation.results import Result, read_result, rounded
 from polyshot.methods import Space
 from polyshot.runs import first_weights, load_method, read_config, start_run
 
@@ -173,7 +173,8 @@ def test_runs_are_compared_on_the_same_episodes(trained: Path, tmp_path: Path) -
 
     later = evaluate(runs[:2], ["out-of-episode"], FEW, out=tmp_path, against=runs[1], quiet=True)
     assert [r.run for r in later.results] == ["match", "ove"]
-    written = find_comparisons([tmp_path])
+    written = json.loads((tmp_path / "comparison.json").read_text("utf-8"))["comparisons"]
+    assert written == rounded(later.comparisons)
     assert [(e["run"], e["against"], e["protocol"]) for e in written] == [
         ("ove", "match", "accuracy"),
         ("ove", "match", "out-of-episode"),
@@ -193,6 +194,26 @@ def test_results_of_other_settings_are_kept_and_of_other_weights_are_not(trained
     again = evaluate(run, ["accuracy"], FEW, quiet=True).results[0]
     assert again.weights != first.weights
     assert read_result(path) == again
+
+
+def test_results_of_other_data_are_computed_anew_and_not_compared(trained: Path, tmp_path: Path) -> None:
+    with np.load(trained / "data.npz") as arrays:
+        np.savez(tmp_path / "data.npz", X=arrays["X"][:, ::-1], labels=arrays["labels"])
+    for name in ("match", "dkt"):
+        shutil.copytree(trained / name, tmp_path / name)
+    runs = [tmp_path / "match", tmp_path / "dkt"]
+    before = evaluate(runs, ["accuracy"], FEW, quiet=True)
+    assert len(before.comparisons) == 1
+    config = json.loads((tmp_path / "match" / "config.json").read_text("utf-8"))
+    config["scenario"] = f"embeddings:{tmp_path / 'data.npz'}"
+    (tmp_path / "match" / "config.json").write_text(json.dumps(config), "utf-8")
+    after = evaluate(runs, ["accuracy"], FEW, quiet=True)
+    assert after.results[0].test_set == before.results[0].test_set
+    assert after.results[0].test_data != before.results[0].test_data
+    assert after.results[0].episodes != before.results[0].episodes
+    assert after.results[1] == before.results[1]
+    assert after.comparisons == []
+    assert not (tmp_path / "match" / "results" / "comparison.json").exists()
 
 
 def test_a_temperature_is_fitted_on_validation_episodes_and_kept_apart(trained: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from made_results import all_protocols, make_result
 from typer.testing import CliRunner
 
 from polyshot.cli import app
+from polyshot.data import load
 from polyshot.data.packed import write_packed
 from polyshot.errors import InputError
 from polyshot.evaluation.comparison import compare_paired
@@ -53,9 +54,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(root: Path) -> str:
-    results = [*all_protocols("ove", strength=2.0), *all_protocols(HOSTILE, method="protonet", strength=0.5)]
-    return make_report(results, root)
+def digest(root: Path) -> str:
+    return load("chars74k", "test", root).digest
+
+
+@pytest.fixture(scope="module")
+def page(root: Path, digest: str) -> str:
+    ours = all_protocols("ove", strength=2.0, test_data=digest)
+    return make_report([*ours, *all_protocols(HOSTILE, method="protonet", strength=0.5, test_data=digest)], root)
 
 
 def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(page: str) -> None:
@@ -136,8 +142,15 @@ def test_without_the_data_the_page_says_so_and_draws_the_rest(tmp_path: Path) ->
     assert 'id="corruption-bars"' in page
 
 
-def test_episodes_mark_errors_and_missed_outsiders(root: Path) -> None:
-    tree = ElementTree.fromstring(make_report([make_result(protocol="out-of-episode")], root).partition("\n")[2])
+def test_images_of_other_data_are_not_drawn(root: Path) -> None:
+    page = make_report([make_result(protocol="out-of-episode", test_data="another")], root)
+    assert "The images are not drawn: the results are of other data than chars74k test here" in page
+    assert "<img" not in page
+
+
+def test_episodes_mark_errors_and_missed_outsiders(root: Path, digest: str) -> None:
+    result = make_result(protocol="out-of-episode", test_data=digest)
+    tree = ElementTree.fromstring(make_report([result], root).partition("\n")[2])
     tiles = [e for e in tree.iter("div") if "tile" in (e.get("class") or "").split()]
     assert len(tiles) == 2 * (2 * 3 + 2 * 3)  # episodes x (known + unknown classes x 3 queries)
     for tile in tiles:

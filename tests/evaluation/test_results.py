@@ -13,7 +13,6 @@ from polyshot.evaluation import metrics
 from polyshot.evaluation.results import (
     COMPARISON_FORMAT,
     Result,
-    find_comparisons,
     find_results,
     read_result,
     rounded,
@@ -37,8 +36,8 @@ def a_result(**changes: Any) -> Result:
     figures = rounded(summarise(*predictions(4), LABELS, 2))
     given = {
         "protocol": "out-of-episode", "run": "mine", "method": "protonet", "options": {}, "scenario": "glyphs",
-        "test_set": "glyphs test", "training": {}, "trained_episodes": 7, "settings": {}, "temperature": None,
-        "packages": {}, "seconds": 1.0, "weights": "abc", "examples": {}, **figures,
+        "test_set": "glyphs test", "test_data": "0", "training": {}, "trained_episodes": 7, "settings": {},
+        "temperature": None, "packages": {}, "seconds": 1.0, "weights": "abc", "examples": {}, **figures,
     }  # fmt: skip
     return Result(**(given | changes))
 
@@ -47,7 +46,7 @@ def test_a_file_holds_all_of_a_result_to_six_digits(tmp_path: Path) -> None:
     result = a_result()
     write_result(tmp_path / "x.json", result)
     read = read_result(tmp_path / "x.json")
-    assert json.loads((tmp_path / "x.json").read_text())["format"] == "polyshot-result-1"
+    assert json.loads((tmp_path / "x.json").read_text())["format"] == "polyshot-result-2"
     assert read.path == tmp_path / "x.json"
     assert read.trained_episodes == 7
     np.testing.assert_allclose(read.episodes["brier"], result.episodes["brier"], rtol=1e-5)
@@ -66,13 +65,10 @@ def test_numbers_are_rounded_and_nan_is_null() -> None:
 def test_results_are_found_in_folders_once_and_other_files_are_left(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_result(tmp_path / name / "results" / "accuracy.json", a_result(run=name))
-    entry = {"run": "a", "against": "b"}
-    (tmp_path / "comparison.json").write_bytes(to_json({"format": COMPARISON_FORMAT, "comparisons": [entry]}))
+    (tmp_path / "comparison.json").write_bytes(to_json({"format": COMPARISON_FORMAT, "comparisons": []}))
     (tmp_path / "config.json").write_text("{}")
     found = find_results([tmp_path, tmp_path / "a" / "results" / "accuracy.json"])
     assert [r.run for r in found] == ["a", "b"]
-    assert find_comparisons([tmp_path]) == [entry]
-    assert find_comparisons([tmp_path / "a"]) == []
 
 
 def test_what_is_no_result_is_told(tmp_path: Path) -> None:

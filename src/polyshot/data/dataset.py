@@ -1,5 +1,6 @@
 """What a data set is: a description in the registry, class splits in a file, classes in memory."""
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -132,6 +133,14 @@ class ClassSet:
     def class_starts(self) -> npt.NDArray[np.int64]:
         """[C], the first row of each class."""
         return np.concatenate([[0], np.cumsum(self.class_sizes)[:-1]])
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all examples and labels: equal digests, settings and seeds are equal episodes."""
+        digest = hashlib.sha256(f"{self.x.dtype} {list(self.x.shape)}".encode())
+        for part in (self.x, self.y):
+            digest.update(part.contiguous().numpy().data)
+        return digest.hexdigest()
 
     def embedded(self, features: Float[Tensor, "n ..."]) -> "ClassSet":
         """The same examples as features, one row each: a sampler of equal seed draws the same episodes."""

@@ -1,6 +1,6 @@
 """Evaluate trained runs on the same episodes: one result file a run and protocol, and paired comparisons.
 
-What is done is not done again: a result of the same settings and the same weights is read; of other weights, it is
+What is done is not done again: a result of the same settings, weights and data is read; of other weights or data, it is
 computed anew; of other settings, it is an error, so that nothing is lost by a slip.
 """
 
@@ -56,14 +56,14 @@ class Run:
         return {
             "settings": asdict(settings),
             "weights": self.weights,
-            "class_set": [class_set.name, *class_set.x.shape],
+            "class_set": [class_set.name, class_set.digest],
             "packages": package_versions(),
         }
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Results in the order of protocols and runs, and the entries of comparison.json (results.find_comparisons)."""
+    """Results in the order of protocols and runs, and the entries of comparison.json (compare_results)."""
 
     results: list[Result]
     comparisons: list[dict[str, Any]]
@@ -123,12 +123,14 @@ def open_runs(
 def compare_results(results: Sequence[Result], against: str) -> list[dict[str, Any]]:
     """Paired comparisons, run minus `against`, of every two results on the same episodes.
 
-    Scaled results are compared with unscaled ones too: a calibrated rival is the rival.
+    Scaled results are compared with unscaled ones too: a calibrated rival is the rival. An entry: run, against
+    (labels), scenario, protocol, corruption, severity, ways, shots, n_episodes, and `metrics`: by name {"difference" (run minus
+    against), "low", "high", "p_value", "exact"}.
     """
     entries = []
     for base in (r for r in results if r.run == against):
         for other in (r for r in results if r.run != against):
-            if (other.settings, other.test_set) != (base.settings, base.test_set):
+            if (other.settings, other.test_data) != (base.settings, base.test_data):
                 continue
             metrics = {}
             for name, values in ((n, v) for n, v in other.episodes.items() if n in base.episodes):
@@ -145,10 +147,12 @@ def compare_results(results: Sequence[Result], against: str) -> list[dict[str, A
 
 
 def write_comparisons(folder: Path, results: Sequence[Result], against: str) -> list[dict[str, Any]]:
-    """`compare_results`, and comparison.json of them in the folder, if there is anything to compare."""
-    entries = compare_results(results, against)
+    """`compare_results`, and comparison.json of them in the folder; with nothing to compare, none is left there."""
+    entries, path = compare_results(results, against), folder / "comparison.json"
     if entries:
-        write_atomically(folder / "comparison.json", to_json({"format": COMPARISON_FORMAT, "comparisons": entries}))
+        write_atomically(path, to_json({"format": COMPARISON_FORMAT, "comparisons": entries}))
+    else:
+        path.unlink(missing_ok=True)
     return entries
 
 
@@ -175,6 +179,8 @@ def _jobs(
                     )
                 for scaled in variants:
                     _finished(run, settings, scaled)
+                if True in variants:
+                    temperature_settings(settings).samplers(run.scenario.validation)
                 jobs[settings.name, run.name] = (run, settings)
     return list(jobs.values()), notes
 
@@ -217,7 +223,7 @@ def _part(run: Run, settings: Settings) -> Path:
 
 
 def _finished(run: Run, settings: Settings, scaled: bool) -> Result | None:
-    """The result, if it is there and of these weights; one of other settings is not overwritten."""
+    """The result, if it is there, of these weights and data; one of other settings is not overwritten."""
     path = _path(run, settings, scaled)
     if not path.exists():
         return None
@@ -227,7 +233,8 @@ def _finished(run: Run, settings: Settings, scaled: bool) -> Result | None:
             f"{path}: holds results with other settings ({', '.join(differ)}); delete it to replace it, or name a "
             "folder for the new ones with --out"
         )
-    return result if result.weights == run.weights else None
+    same = (result.weights, result.test_data) == (run.weights, run.scenario.test.digest)
+    return result if same else None
 
 
 def _evaluate(run: Run, settings: Settings, temperature: bool, workers: int, quiet: bool) -> list[Result | None]:
@@ -240,14 +247,11 @@ def _evaluate(run: Run, settings: Settings, temperature: bool, workers: int, qui
         run.method, test, settings, _part(run, settings), run.key(test, settings),
         title=f"{settings.name}: {run.name}", workers=workers, quiet=quiet,
     )  # fmt: skip
-    scales: list[Temperature | None] = [None]
-    if temperature:
-        scales.append(_fitted(run, temperature_settings(settings), workers, quiet))
     results: list[Result | None] = []
-    for scale in scales:
-        result = _result(run, settings, predictions, scale)
-        path = _path(run, settings, scale is not None)
-        write_result(path, result)
+    for scaled in [False, True] if temperature else [False]:
+        scale = _fitted(run, temperature_settings(settings), workers, quiet) if scaled else None
+        path = _path(run, settings, scaled)
+        write_result(path, _result(run, settings, predictions, scale))
         results.append(read_result(path))
     return results
 
@@ -285,6 +289,7 @@ def _result(run: Run, settings: Settings, predictions: Predictions, scale: Tempe
         options=run.config.options,
         scenario=run.config.scenario,
         test_set=run.scenario.test.name,
+        test_data=run.scenario.test.digest,
         training=asdict(run.config),
         trained_episodes=run.trained_episodes,
         settings=asdict(settings),

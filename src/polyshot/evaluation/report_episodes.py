@@ -35,8 +35,8 @@ def load_images(result: Result, root: Path | None) -> ClassSet | str:
         return f"The images are not drawn, because the data set is not here: {error}"
     if test.x.ndim != 4:
         return "The examples are embeddings, of which there is no picture."
-    if test.name != result.test_set:
-        return f"The images are not drawn: the results are of {result.test_set}, and the data here are {test.name}."
+    if test.digest != result.test_data:
+        return f"The images are not drawn: the results are of other data than {test.name} here."
     return test
 
 

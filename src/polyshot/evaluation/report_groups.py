@@ -94,7 +94,7 @@ class Page:
 
 def compare(result: Result, against: Result, metric: str) -> PairedComparison | None:
     """Paired differences, result minus against; None where the episodes are not the same."""
-    if (result.settings, result.test_set) != (against.settings, against.test_set):
+    if (result.settings, result.test_data) != (against.settings, against.test_data):
         return None
     if metric not in result.episodes or metric not in against.episodes:
         return None

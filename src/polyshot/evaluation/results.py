@@ -8,7 +8,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from polyshot.checkpoint import write_atomically
 from polyshot.errors import DataError
 
-FORMAT = "polyshot-result-1"
+FORMAT = "polyshot-result-2"
 COMPARISON_FORMAT = "polyshot-comparison-1"
 
 
@@ -27,7 +27,8 @@ class Result:
     """What one run did under one protocol; every field but `path` is in the file.
 
     protocol: "accuracy" (which holds calibration too: the same tasks), "corruption" or "out-of-episode".
-    run, method, options, scenario, test_set, training: what was evaluated; `training` is the run's configuration.
+    run, method, options, scenario, training: what was evaluated; `training` is the run's configuration.
+    test_set, test_data: the name of what it was tested on, and ClassSet.digest of it.
     trained_episodes: episodes (or batches) of training until the weights evaluated.
     settings: protocol, batches, episodes (a batch), ways, shots, queries (a class), seed, corruption, severity.
     temperature: None, or {"value", "bound", "episodes"} (fitted on so many validation episodes).
@@ -51,6 +52,7 @@ class Result:
     options: dict[str, Any]
     scenario: str
     test_set: str
+    test_data: str
     training: dict[str, Any]
     trained_episodes: int
     settings: dict[str, Any]
@@ -103,19 +105,6 @@ def find_results(paths: Sequence[Path]) -> list[Result]:
             raise DataError(f"{path}: holds no results; `polyshot evaluate RUN` writes RUN/results")
         found += [read_result(file) for file in files]
     return list({(result.path or Path()).resolve(): result for result in found}.values())
-
-
-def find_comparisons(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """The entries of every comparison file among files and folders; there may be none.
-
-    An entry: run, against (labels), scenario, protocol, corruption, severity, n_episodes, and `metrics`: by name
-    {"difference" (run minus against), "low", "high", "p_value", "exact"}.
-    """
-    entries: list[dict[str, Any]] = []
-    for path in paths:
-        files = [path] if path.is_file() else sorted(path.rglob("comparison.json"))
-        entries += [e for f in files if _format_of(f) == COMPARISON_FORMAT for e in _read_json(f)["comparisons"]]
-    return entries
 
 
 def to_json(content: dict[str, Any]) -> bytes:

@@ -124,8 +124,8 @@ def compare_results(results: Sequence[Result], against: str) -> list[dict[str, A
     """Paired comparisons, run minus `against`, of every two results on the same episodes.
 
     Scaled results are compared with unscaled ones too: a calibrated rival is the rival. An entry: run, against
-    (labels), scenario, protocol, corruption, severity, ways, shots, n_episodes, and `metrics`: by name {"difference" (run minus
-    against), "low", "high", "p_value", "exact"}.
+    (labels), scenario, protocol, corruption, severity, ways, shots, n_episodes, and `metrics`: by name {"difference"
+    (run minus against), "low", "high", "p_value", "exact"}.
     """
     entries = []
     for base in (r for r in results if r.run == against):

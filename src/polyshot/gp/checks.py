@@ -36,6 +36,12 @@ def check_labels(name: str, y: Tensor, n_way: int) -> Tensor:
     return y.long()
 
 
+def check_positive_count(name: str, count: int) -> None:
+    """At least one."""
+    if count < 1:
+        raise InputError(f"{name} must be at least 1, not {count}")
+
+
 def check_finite(name: str, x: Tensor) -> None:
     """No NaN, no infinity."""
     if not bool(torch.isfinite(x).all()):

@@ -141,7 +141,7 @@ def cholesky(H: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     L: Tensor
     L, info = torch.linalg.cholesky_ex(H)
     if bool(info.any()):
-        raise InputError("the kernel matrix is not positive semi-definite to working precision")
+        raise InputError("the kernel matrix is not positive semi-definite to working precision, or its scale is too large")
     return L
 
 
@@ -156,7 +156,7 @@ def psd_root(K: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     vectors: Tensor
     values, vectors = torch.linalg.eigh(K)
     if bool((values[..., 0] < -1e-6 * values[..., -1].abs()).any()):
-        raise InputError("the kernel matrix is not positive semi-definite to working precision")
+        raise InputError("the kernel matrix is not positive semi-definite to working precision, or its scale is too large")
     return values.clamp(min=0).sqrt()[..., None, :] * vectors
 
 

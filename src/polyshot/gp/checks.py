@@ -5,6 +5,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 
+NOT_DEFINITE = "the kernel matrix is not positive semi-definite to working precision, or its scale is too large"
 # A float32 kernel matrix is symmetric and positive semi-definite up to about 1e-6 of its size.
 _SLACK = 1e-4
 

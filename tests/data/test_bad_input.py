@@ -1,5 +1,6 @@
 """What goes wrong is said in words: which class or file, what is wrong with it, what would be right."""
 
+import json
 import os
 import pickle
 import zipfile
@@ -254,6 +255,40 @@ def test_a_split_file_that_is_none_is_described(tmp_path: Path) -> None:
     (tmp_path / "splits.json").write_text('{"train": ["zebra"]}')
     with pytest.raises(DataError, match="holds none of the classes of split 'train'"):
         load(f"folder:{tmp_path}", "train")
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "test", "shared", "splits"),
+    [
+        (["a/1", "b"], ["c"], ["a/2", "b"], "b", ("train", "test")),
+        (["a"], ["b", "c"], ["a/1", "a/2"], "a/1, a/2", ("train", "test")),
+        (["a"], ["c", "b"], ["c"], "c", ("validation", "test")),
+    ],
+)
+def test_splits_that_share_classes_are_refused(
+    train: list[str], validation: list[str], test: list[str], shared: str, splits: tuple[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.npz"
+    names = ("a/1", "a/2", "b", "c")
+    np.savez(path, X=np.eye(4), labels=np.arange(4), class_names=np.array(names))
+    content = {"train": train, "validation": validation, "test": test, "mine": ["a", "b"]}
+    (tmp_path / "mine_splits.json").write_text(json.dumps(content))
+    for split, other in (splits, splits[::-1]):
+        message = f"{shared}: in split '{split}' and also in split '{other}'"
+        with pytest.raises(DataError, match=message):
+            load(f"embeddings:{path}", split)
+        assert any(message in check.detail and not check.passed for check in verify(f"embeddings:{path}"))
+    assert load(f"embeddings:{path}", "all").class_names == names
+    assert load(f"embeddings:{path}", "mine").class_names == ("a/1", "a/2", "b")
+
+
+def test_a_misspelt_class_of_ones_own_split_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, X=np.eye(4), labels=np.arange(4), class_names=np.array(["ant", "bee", "cow", "dog"]))
+    (tmp_path / "mine_splits.json").write_text('{"train": ["ant", "bee"], "test": ["cow", "dgo", "hne"]}')
+    for split in ("train", "test"):
+        with pytest.raises(DataError, match=r"mine\.npz: has no class dgo, hne, .* \(.*mine_splits\.json\)"):
+            load(f"embeddings:{path}", split)
 
 
 def test_empty_class_folders_are_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from polyshot.data.images import encode_square
 from polyshot.data.packed import own_checksums, read_packed
 from polyshot.data.registry import read_dataset
 from polyshot.data.verify import verify
-from polyshot.errors import DataError
+from polyshot.errors import DataError, InputError
 
 
 @pytest.fixture
@@ -202,6 +202,23 @@ def test_import_takes_the_split_file_along_and_leaves_no_old_one(source: Path, t
         with pytest.raises(DataError, match="not a split file"):
             import_dataset(name, path, tmp_path)
         assert (tmp_path / "mine.npz").read_bytes() == before
+
+
+def test_own_data_keep_their_whole_name_and_never_take_that_of_another_set(source: Path, tmp_path: Path) -> None:
+    np.savez(source / "cub.npz", X=np.eye(2), labels=np.arange(2))
+    for name in ("birds.2020", "birds.2021", "tiny_imagenet"):
+        official.photo(source / name / f"class of {name}" / "x.png", (9, 9, 9))
+    for name in ("birds.2020", "birds.2021"):
+        assert import_dataset("folder", source / name, tmp_path) == tmp_path / f"{name}.npz"
+        assert load(f"folder:{name}", "all", tmp_path).class_names == (f"class of {name}",)
+    (tmp_path / "cub.npz").write_text("birds")
+    for kind, name in (("embeddings", "cub.npz"), ("folder", "tiny_imagenet")):
+        with pytest.raises(InputError, match=f"{name}: would become .*npz, the file of the data set .*; rename it"):
+            import_dataset(kind, source / name, tmp_path)
+    assert (tmp_path / "cub.npz").read_text() == "birds"
+    np.savez(source / "embeddings.npz", X=np.eye(2), labels=np.arange(2))
+    import_dataset("embeddings", source / "embeddings.npz", tmp_path)
+    assert load("embeddings:embeddings", "all", tmp_path).class_names == ("0", "1")
 
 
 def test_own_data_without_a_split_file_is_split_by_class_number_as_cub_is(tmp_path: Path) -> None:

@@ -133,8 +133,12 @@ def import_dataset(
         raise DataError(f"{path}: no such file or folder; {name} is imported from {dataset.accepts}")
     if size is not None and dataset.kind != "natural":
         raise InputError(f"{name}: a size can be chosen for photographs only, and this is a set of {dataset.kind}")
-    own = f"{path.resolve().stem}.npz" if dataset.name in _BY_PATH else dataset.file_name
-    target = data_root(root) / own
+    target = data_root(root) / dataset.file_name
+    if dataset.name in _BY_PATH:
+        target = data_root(root) / f"{path.resolve().name.removesuffix('.npz')}.npz"
+        taken = {other.file_name: other.name for other in DATASETS.values() if other.name not in _BY_PATH}
+        if target.name in taken:
+            raise InputError(f"{path}: would become {target}, the file of the data set {taken[target.name]}; rename it")
     if target.resolve() == path.resolve():
         raise InputError(f"{path}: is the packed file already; there is nothing to import")
     splits = None

@@ -20,20 +20,24 @@ _SHOWN = ("accuracy", "ece", "mce", "brier", "log_likelihood", "auroc", "auroc_e
 
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; all are given the same episodes.")],
-    protocol: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PROTOCOLS)} or all [all].")] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes a batch [600; others 1000].")] = None,
-    batches: Annotated[int | None, typer.Option(min=1, help="Batches [accuracy and calibration 5; others 1].")] = None,
-    shots: Annotated[int | None, typer.Option(min=1, help="[accuracy and calibration: the run's own; 5]")] = None,
-    ways: Annotated[int | None, typer.Option(min=2, help="Classes an episode [the run's own].")] = None,
+    protocol: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PROTOCOLS)} or all (default).")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes a batch (default 600; others 1000).")] = None,
+    batches: Annotated[
+        int | None, typer.Option(min=1, help="Batches (default: accuracy and calibration 5; others 1).")
+    ] = None,
+    shots: Annotated[
+        int | None, typer.Option(min=1, help="Default: the run's own for accuracy and calibration, else 5.")
+    ] = None,
+    ways: Annotated[int | None, typer.Option(min=2, help="Classes an episode (default: the run's own).")] = None,
     queries: Annotated[int, typer.Option(min=1, help="Queries a class.")] = 15,
     seed: Annotated[int, typer.Option(min=0, help="Of the episodes.")] = 0,
-    corruption: Annotated[list[str] | None, typer.Option(help=f"{', '.join(CORRUPTIONS)} [all].")] = None,
+    corruption: Annotated[list[str] | None, typer.Option(help=f"{', '.join(CORRUPTIONS)} (default: all).")] = None,
     severity: Annotated[int, typer.Option(help="Of the corruption, 1 to 5.")] = 5,
     temperature: Annotated[
         bool, typer.Option("--temperature", help="Also scaled by a temperature fitted on validation episodes.")
     ] = False,
-    against: Annotated[Path | None, typer.Option(help="Run to compare the others with [the first].")] = None,
-    out: Annotated[Path | None, typer.Option(help="Results to OUT/NAME OF RUN [RUN/results].")] = None,
+    against: Annotated[Path | None, typer.Option(help="Run to compare the others with (default: the first).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Results to OUT/NAME OF RUN (default: RUN/results).")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; the results are the same for any number.")] = 1,
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Accept runs that are still to be trained.")] = False,
     root: Root = None,

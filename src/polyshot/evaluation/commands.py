@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from polyshot.commands import Root
 from polyshot.data import CORRUPTIONS
@@ -68,7 +69,7 @@ def _print_results(results: Sequence[Result]) -> None:
     shown = [name for name in _SHOWN if any(name in r.summary for r in results)]
     table = Table("protocol", "run", *(name.replace("_", " ") for name in shown), caption="with 95 % intervals")
     for r in results:
-        table.add_row(_place(r.settings), r.label, *(_figure(r.summary.get(name)) for name in shown))
+        table.add_row(_place(r.settings), Text(r.label), *(_figure(r.summary.get(name)) for name in shown))
     _wide().print(table)
 
 
@@ -81,7 +82,7 @@ def _print_comparisons(entries: Sequence[dict[str, Any]]) -> None:
     for entry in entries:
         for name, m in entry["metrics"].items():
             interval = "-" if m["low"] != m["low"] else f"{m['low']:+.4f} to {m['high']:+.4f}"
-            pair = f"{entry['run']} - {entry['against']}"
+            pair = Text(f"{entry['run']} - {entry['against']}")
             table.add_row(
                 _place(entry), pair, name.replace("_", " "), f"{m['difference']:+.4f}", interval, f"{m['p_value']:.2g}"
             )

@@ -38,5 +38,5 @@ def report(
     out: Annotated[Path, typer.Option(help="The page; it needs no other file.")] = Path("report.html"),
     root: Root = None,
 ) -> None:
-    """One HTML page to read offline; every run is compared with the first one named."""
+    """One HTML page to read offline; the first run named is compared with the others, in words with three."""
     typer.echo(f"written: {write_report(find_results(results), out, root)}")

@@ -270,6 +270,7 @@ def test_bad_input_is_told_before_anything_is_computed(trained: Path, tmp_path: 
     fails([run], ["accuracy"], "classes have fewer examples", replace(FEW, queries=100))
     fails([run, run], ["accuracy"], "two runs are called match")
     fails([run], ["speed"], "no protocol 'speed'")
+    fails([], ["accuracy"], "no runs to evaluate; name at least one run folder")
     with pytest.raises(InputError, match="workers is at least 1"):
         evaluate([run], workers=0)
 

@@ -90,6 +90,8 @@ def evaluate(
     """
     if workers < 1:
         raise InputError(f"workers is at least 1, not {workers}")
+    if not runs and against is None:
+        raise InputError("no runs to evaluate; name at least one run folder")
     changes = changes or Changes()
     opened = open_runs(runs, against, out, root, unfinished)
     variants = [False, True] if temperature else [False]

@@ -21,7 +21,7 @@ from polyshot.evaluation.evaluate import evaluate
 from polyshot.evaluation.protocols import Changes
 from polyshot.methods import METHODS
 from polyshot.progress import Progress
-from polyshot.runs import load_method, package_versions, read_config
+from polyshot.runs import has_ended, load_method, package_versions, read_config
 from polyshot.team import Team
 from polyshot.training import Trainer, prepare, train
 from small_runs import CHARACTERS, flags, log_lines, small, weights
@@ -76,6 +76,7 @@ def test_the_best_checkpoint_is_that_of_the_first_best_validation_and_patience_s
     method, _, entry = load_method(out)
     assert entry["epoch"] == 2
     assert not method.training
+    assert [has_ended(lines[:n], read_config(out)[0]) for n in range(5)] == [False] * 4 + [True]
 
 
 def test_the_log_has_a_line_an_epoch_and_validates_when_asked(embeddings: str, tmp_path: Path) -> None:

@@ -22,7 +22,16 @@ from polyshot.errors import InputError, TrainingError
 from polyshot.methods import FewShotMethod, Space
 from polyshot.methods.embedding import on_features
 from polyshot.progress import Progress
-from polyshot.runs import check_same_run, epoch_lines, first_weights, load_weights, start_run
+from polyshot.runs import (
+    all_episodes,
+    check_same_run,
+    epoch_lines,
+    first_weights,
+    has_ended,
+    load_weights,
+    start_run,
+    validation_accuracies,
+)
 from polyshot.team import Team, find_device, join_team
 
 _SAVE_SECONDS = 30.0  # a kill costs no more work than this
@@ -49,19 +58,12 @@ class Trainer:
     @property
     def total(self) -> int:
         """Episodes of the whole run."""
-        return 0 if self.optimizer is None else (self.config.epochs or 0) * (self.config.episodes_per_epoch or 0)
-
-    @property
-    def accuracies(self) -> list[float]:
-        """Every validation accuracy so far."""
-        return [entry["validation_accuracy"] for entry in self.history if "validation_accuracy" in entry]
+        return 0 if self.optimizer is None else all_episodes(self.config)
 
     @property
     def stopped(self) -> bool:
-        """Whether the budget is used up, or patience is."""
-        checked, patience = self.accuracies, self.config.patience
-        waited = len(checked) - 1 - checked.index(max(checked)) if checked else 0
-        return self.done >= self.total or (patience is not None and waited >= patience)
+        """Whether there is no more to learn."""
+        return self.optimizer is None or has_ended(self.history, self.config)
 
     def step(self, sampler: EpisodeSampler | BatchSampler, team: Team) -> None:
         """One optimiser step on the next `meta_batch` episodes, this process's share of them here."""
@@ -193,7 +195,7 @@ def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out:
     better = False
     if epoch % config.validate_every == 0 or trainer.done >= trainer.total:
         accuracy = validate(trainer.method, validation, config.validation_episodes, trainer.device, team)
-        better = accuracy > max(trainer.accuracies, default=-1.0)
+        better = accuracy > max(validation_accuracies(trainer.history), default=-1.0)
         entry["validation_accuracy"] = accuracy
     entry |= {
         name: t.item() for name, t in trainer.method.state_dict().items() if t.numel() == 1 and t.is_floating_point()

@@ -281,8 +281,10 @@ def test_bad_input_is_told_before_anything_is_computed(trained: Path, tmp_path: 
     fails([copy], ["accuracy"], "damaged, or of another version of polyshot: .*unknown momentum")
     (copy / "config.json").write_text(json.dumps(config | {"method": "dkt", "options": {}}))
     fails([copy], ["accuracy"], f"{re.escape(str(copy))}: the checkpoint is of another method or backbone")
-    (copy / "best.safetensors").unlink()
     (copy / "config.json").write_text(json.dumps(config))
+    (copy / "log.jsonl").write_text('{"epoch": 1, ')
+    fails([copy], ["accuracy"], r"log\.jsonl: damaged .*; --unfinished evaluates without it")
+    (copy / "best.safetensors").unlink()
     fails([copy], ["accuracy"], "no validated weights yet; let `polyshot train` go on")
 
 

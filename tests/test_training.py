@@ -16,7 +16,7 @@ from polyshot import training
 from polyshot.checkpoint import load_checkpoint
 from polyshot.cli import app
 from polyshot.data import load_scenario
-from polyshot.errors import InputError, TrainingError
+from polyshot.errors import DataError, InputError, TrainingError
 from polyshot.evaluation.evaluate import evaluate
 from polyshot.evaluation.protocols import Changes
 from polyshot.methods import METHODS
@@ -159,6 +159,17 @@ def test_what_cannot_be_trained_is_said_before_a_folder_is_made(
     with pytest.raises(InputError, match=message):
         train(small(method, embeddings, **settings), tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_only_a_method_that_trains_on_batches_needs_a_batch_of_examples(tmp_path: Path) -> None:
+    labels = np.repeat(np.arange(10), 3)  # 5 training classes, 15 examples
+    np.savez(tmp_path / "few.npz", X=np.random.default_rng(0).normal(size=(30, 4)), labels=labels)
+    scenario = f"embeddings:{tmp_path / 'few.npz'}"
+    config, _, sampler = prepare(small("ove-gp", scenario), load_scenario(scenario))
+    assert sampler[0].support.x.shape == (2, 4)
+    assert config.episodes_per_epoch == 4
+    with pytest.raises(DataError, match="has 15 examples, fewer than a batch of 16"):
+        prepare(small("feature-transfer", scenario), load_scenario(scenario))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from polyshot.config import TrainingConfig
 from polyshot.data import BatchSampler, EpisodeSampler, Scenario, load_scenario
 from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError, TrainingError
-from polyshot.methods import FewShotMethod, Space
+from polyshot.methods import METHODS, FewShotMethod, Space
 from polyshot.methods.embedding import on_features
 from polyshot.progress import Progress
 from polyshot.runs import (
@@ -216,15 +216,15 @@ def prepare(
 ) -> tuple[TrainingConfig, FewShotMethod, EpisodeSampler | BatchSampler]:
     """The whole configuration, the method with its first weights, and the sampler that it trains on."""
     train_set = scenario.train
-    batches = BatchSampler(train_set, config.batch_size, config.seed)
-    shape = tuple(batches[0].support.x.shape[1:])
-    config = config.completed(train_set, shape, batches.batches_per_epoch)
+    on_batches = METHODS[config.method].trains_on == "batches"
+    batches = BatchSampler(train_set, config.batch_size, config.seed) if on_batches else None
+    shape = tuple(train_set.transform(train_set.x[:1], np.random.default_rng(0)).shape[1:])
+    config = config.completed(train_set, shape, len(batches) if batches else 0)
     if (config.episodes_per_epoch or 0) % (config.meta_batch or 1):
         raise InputError(f"{config.episodes_per_epoch} episodes an epoch are no whole number of {config.meta_batch}s")
     method = first_weights(config, Space(shape, len(train_set.class_names)))
-    if method.trains_on == "batches":
-        return config, method, batches
-    return config, method, EpisodeSampler(train_set, config.ways, config.shots, config.queries or 1, config.seed)
+    sampler = batches or EpisodeSampler(train_set, config.ways, config.shots, config.queries or 1, config.seed)
+    return config, method, sampler
 
 
 def validate(

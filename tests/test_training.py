@@ -1,7 +1,9 @@
 """The training loop: steps, validation, log, memory, progress and what goes wrong."""
 
+import itertools
 import json
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,26 @@ def test_the_log_has_a_line_an_epoch_and_validates_when_asked(embeddings: str, t
     assert ["validation_accuracy" in line for line in lines] == [False, True, False, True, True]
     assert all(math.isfinite(line["loss"]) and line["seconds"] > 0 for line in lines)
     assert all(0 <= line.get("validation_accuracy", 0) <= 1 for line in lines)
+
+
+def test_the_seconds_of_an_epoch_hold_its_validation(
+    embeddings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: Any) -> float:
+        end = time.process_time() + 0.1
+        while time.process_time() < end:
+            pass
+        return 0.5
+
+    monkeypatch.setattr(training, "validate", work)
+    out = train(small("protonet", embeddings), tmp_path / "nothing to learn")
+    assert [line["seconds"] > 0.1 for line in log_lines(out)] == [True]
+    out = train(small("ove-gp", embeddings, epochs=3, episodes_per_epoch=1), tmp_path / "x")
+    last = load_checkpoint(out / "last.safetensors")[1]
+    for name in ("seconds", "processor_seconds"):
+        times = [line[name] for line in log_lines(out)]
+        assert all(after - before >= 0.1 for before, after in itertools.pairwise([0, *times]))
+        assert last[name] >= 0.3
 
 
 def test_the_run_folder_says_all_about_the_run(embeddings: str, tmp_path: Path) -> None:

@@ -34,11 +34,16 @@ from polyshot.runs import (
 )
 from polyshot.team import Team, find_device, join_team
 
-_SAVE_SECONDS = 30.0  # a kill costs no more work than this
+_SAVE_SECONDS = 30.0  # a kill costs no more training than this, and the validation under way
 _RECORDED = ("done", "losses", "history", "seconds", "processor_seconds")  # of a Trainer, beside its tensors
 _VALIDATION_SEED = 2**31  # far from any training seed
 _TO_CALIBRATE = 50  # validation episodes: thousands of queries for a single number
 _AT_ONCE = 20  # validation episodes of one shape that a method may batch
+
+
+def _clocks() -> tuple[float, float]:
+    """Seconds, and seconds of the processor."""
+    return time.monotonic(), time.process_time()
 
 
 @dataclass
@@ -54,6 +59,7 @@ class Trainer:
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
     seconds: float = 0.0
     processor_seconds: float = 0.0
+    counted: tuple[float, float] = field(default_factory=_clocks)  # what `seconds` are counted up to
 
     @property
     def total(self) -> int:
@@ -64,6 +70,13 @@ class Trainer:
     def stopped(self) -> bool:
         """Whether there is no more to learn."""
         return self.optimizer is None or has_ended(self.history, self.config)
+
+    def count_time(self) -> None:
+        """Add what has passed since the last count."""
+        now = _clocks()
+        self.seconds += now[0] - self.counted[0]
+        self.processor_seconds += now[1] - self.counted[1]
+        self.counted = now
 
     def step(self, sampler: EpisodeSampler | BatchSampler, team: Team) -> None:
         """One optimiser step on the next `meta_batch` episodes, this process's share of them here."""
@@ -164,41 +177,39 @@ def _epochs(
     trainer: Trainer, sampler: EpisodeSampler | BatchSampler, team: Team, last: Path, bar: Progress
 ) -> Iterator[None]:
     """Train; yield at the end of every epoch, and once for a method that has nothing to learn; save now and then."""
-    if trainer.optimizer is None and not trainer.history:
-        yield
     per_epoch = trainer.config.episodes_per_epoch or 1
+    in_validation = trainer.losses and trainer.done % per_epoch == 0  # is where the run was stopped
+    if in_validation or (trainer.optimizer is None and not trainer.history):
+        yield
     saved = time.monotonic()
-    before, used_before = trainer.seconds - saved, trainer.processor_seconds - time.process_time()
     while not trainer.stopped:
         trainer.step(sampler, team)
         bar.update(trainer.done, trainer.losses[-1])
-        now = time.monotonic()
-        trainer.seconds, trainer.processor_seconds = before + now, used_before + time.process_time()
+        trainer.count_time()
+        if team.leads and time.monotonic() - saved > _SAVE_SECONDS:
+            save_checkpoint(last, trainer.state(), trainer.record())
+            saved = time.monotonic()
         if trainer.done % per_epoch == 0:
             yield
             saved = time.monotonic()
-        elif team.leads and now - saved > _SAVE_SECONDS:
-            save_checkpoint(last, trainer.state(), trainer.record())
-            saved = now
 
 
 def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out: Path, bar: Progress) -> None:
-    """Log, validate if it is time, keep the best weights and the last state."""
+    """Validate if it is time, log, keep the best weights and the last state."""
     config, epoch = trainer.config, trainer.done // (trainer.config.episodes_per_epoch or 1)
+    accuracy = None
+    if epoch % config.validate_every == 0 or trainer.done >= trainer.total:
+        accuracy = validate(trainer.method, validation, config.validation_episodes, trainer.device, team)
+    better = accuracy is not None and accuracy > max(validation_accuracies(trainer.history), default=-1.0)
+    trainer.count_time()
     entry: dict[str, Any] = {
         "epoch": epoch,
         "episodes": trainer.done,
         **({"loss": float(np.mean(trainer.losses))} if trainer.losses else {}),
         "seconds": round(trainer.seconds, 3),
         "processor_seconds": round(trainer.processor_seconds, 3),
-    }
-    better = False
-    if epoch % config.validate_every == 0 or trainer.done >= trainer.total:
-        accuracy = validate(trainer.method, validation, config.validation_episodes, trainer.device, team)
-        better = accuracy > max(validation_accuracies(trainer.history), default=-1.0)
-        entry["validation_accuracy"] = accuracy
-    entry |= {
-        name: t.item() for name, t in trainer.method.state_dict().items() if t.numel() == 1 and t.is_floating_point()
+        **({} if accuracy is None else {"validation_accuracy": accuracy}),
+        **{n: t.item() for n, t in trainer.method.state_dict().items() if t.numel() == 1 and t.is_floating_point()},
     }
     trainer.history.append(entry)
     trainer.losses = []

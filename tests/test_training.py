@@ -183,6 +183,18 @@ def test_what_cannot_be_trained_is_said_before_a_folder_is_made(
     assert not (tmp_path / "x").exists()
 
 
+def test_the_split_file_of_the_docs_can_be_trained_on(tmp_path: Path) -> None:
+    page = Path(__file__).parents[1] / "docs" / "data.md"
+    splits = page.read_text("utf-8").partition("```json\n")[2].partition("```")[0]
+    names = [name for members in json.loads(splits).values() for name in members]
+    labels = np.repeat(np.arange(len(names)), 4)
+    np.savez(tmp_path / "own.npz", X=np.eye(4)[labels % 4], labels=labels, class_names=np.array(names))
+    (tmp_path / "own_splits.json").write_text(splits)
+    scenario = f"embeddings:{tmp_path / 'own.npz'}"
+    run = train(small("protonet", scenario), tmp_path / "run")
+    evaluate([run], ["accuracy"], Changes(episodes=1, batches=1, queries=1), quiet=True)
+
+
 def test_only_a_method_that_trains_on_batches_needs_a_batch_of_examples(tmp_path: Path) -> None:
     labels = np.repeat(np.arange(10), 3)  # 5 training classes, 15 examples
     np.savez(tmp_path / "few.npz", X=np.random.default_rng(0).normal(size=(30, 4)), labels=labels)

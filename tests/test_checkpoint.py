@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from polyshot.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from polyshot.checkpoint import _digest, load_checkpoint, save_checkpoint, write_atomically
 from polyshot.errors import DataError
 from polyshot.estimator import OneVsEachClassifier
 
@@ -73,6 +73,14 @@ def test_foreign_files_are_errors(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(DataError, match="no such file"):
             load_checkpoint(path)
+
+
+@pytest.mark.parametrize("record", ["", "{'done': 1}", "[]"])
+def test_a_record_that_is_no_json_object_is_an_error(record: str, tmp_path: Path) -> None:
+    about = {"format": "polyshot-checkpoint-1", "record": record, "sha256": _digest({}, record)}
+    save_file({}, tmp_path / "x.safetensors", about)
+    with pytest.raises(DataError, match=r"x\.safetensors: .*record .*; delete it and make it anew"):
+        load_checkpoint(tmp_path / "x.safetensors")
 
 
 def test_a_classifier_with_a_part_missing_is_an_error(tmp_path: Path) -> None:

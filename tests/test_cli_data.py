@@ -29,11 +29,13 @@ def test_list_finds_imported_sets_and_own_files(tmp_path: Path) -> None:
     assert imported.exit_code == 1  # five characters are not the whole of Omniglot
     assert f"wrote {tmp_path / 'omniglot.npz'}" in imported.output
     assert "WRONG  classes: 5, and 1,623 were expected" in imported.output
-    np.savez(tmp_path / "mine.npz", X=np.eye(3), labels=np.arange(3))
+    for own in ("mine.npz", "embeddings.npz"):
+        np.savez(tmp_path / own, X=np.eye(3), labels=np.arange(3))
     (tmp_path / "other.npz").write_text("no")
     listed = run(app, ["data", "list", *root]).output
     assert "omniglot       ready" in listed
     assert "embeddings:mine" in listed
+    assert "embeddings:embeddings" in listed
     assert "not a data set" in listed
 
 

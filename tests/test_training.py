@@ -1,7 +1,9 @@
 """The training loop: steps, validation, log, memory, progress and what goes wrong."""
 
+import itertools
 import json
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,12 @@ from polyshot import training
 from polyshot.checkpoint import load_checkpoint
 from polyshot.cli import app
 from polyshot.data import load_scenario
-from polyshot.errors import InputError, TrainingError
+from polyshot.errors import DataError, InputError, TrainingError
 from polyshot.evaluation.evaluate import evaluate
 from polyshot.evaluation.protocols import Changes
 from polyshot.methods import METHODS
 from polyshot.progress import Progress
-from polyshot.runs import load_method, package_versions, read_config
+from polyshot.runs import has_ended, load_method, package_versions, read_config
 from polyshot.team import Team
 from polyshot.training import Trainer, prepare, train
 from small_runs import CHARACTERS, flags, log_lines, small, weights
@@ -76,6 +78,7 @@ def test_the_best_checkpoint_is_that_of_the_first_best_validation_and_patience_s
     method, _, entry = load_method(out)
     assert entry["epoch"] == 2
     assert not method.training
+    assert [has_ended(lines[:n], read_config(out)[0]) for n in range(5)] == [False] * 4 + [True]
 
 
 def test_the_log_has_a_line_an_epoch_and_validates_when_asked(embeddings: str, tmp_path: Path) -> None:
@@ -86,6 +89,26 @@ def test_the_log_has_a_line_an_epoch_and_validates_when_asked(embeddings: str, t
     assert ["validation_accuracy" in line for line in lines] == [False, True, False, True, True]
     assert all(math.isfinite(line["loss"]) and line["seconds"] > 0 for line in lines)
     assert all(0 <= line.get("validation_accuracy", 0) <= 1 for line in lines)
+
+
+def test_the_seconds_of_an_epoch_hold_its_validation(
+    embeddings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: Any) -> float:
+        end = time.process_time() + 0.1
+        while time.process_time() < end:
+            pass
+        return 0.5
+
+    monkeypatch.setattr(training, "validate", work)
+    out = train(small("protonet", embeddings), tmp_path / "nothing to learn")
+    assert [line["seconds"] > 0.1 for line in log_lines(out)] == [True]
+    out = train(small("ove-gp", embeddings, epochs=3, episodes_per_epoch=1), tmp_path / "x")
+    last = load_checkpoint(out / "last.safetensors")[1]
+    for name in ("seconds", "processor_seconds"):
+        times = [line[name] for line in log_lines(out)]
+        assert all(after - before >= 0.1 for before, after in itertools.pairwise([0, *times]))
+        assert last[name] >= 0.3
 
 
 def test_the_run_folder_says_all_about_the_run(embeddings: str, tmp_path: Path) -> None:
@@ -158,6 +181,29 @@ def test_what_cannot_be_trained_is_said_before_a_folder_is_made(
     with pytest.raises(InputError, match=message):
         train(small(method, embeddings, **settings), tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_the_split_file_of_the_docs_can_be_trained_on(tmp_path: Path) -> None:
+    page = Path(__file__).parents[1] / "docs" / "data.md"
+    splits = page.read_text("utf-8").partition("```json\n")[2].partition("```")[0]
+    names = [name for members in json.loads(splits).values() for name in members]
+    labels = np.repeat(np.arange(len(names)), 4)
+    np.savez(tmp_path / "own.npz", X=np.eye(4)[labels % 4], labels=labels, class_names=np.array(names))
+    (tmp_path / "own_splits.json").write_text(splits)
+    scenario = f"embeddings:{tmp_path / 'own.npz'}"
+    run = train(small("protonet", scenario), tmp_path / "run")
+    evaluate([run], ["accuracy"], Changes(episodes=1, batches=1, queries=1), quiet=True)
+
+
+def test_only_a_method_that_trains_on_batches_needs_a_batch_of_examples(tmp_path: Path) -> None:
+    labels = np.repeat(np.arange(10), 3)  # 5 training classes, 15 examples
+    np.savez(tmp_path / "few.npz", X=np.random.default_rng(0).normal(size=(30, 4)), labels=labels)
+    scenario = f"embeddings:{tmp_path / 'few.npz'}"
+    config, _, sampler = prepare(small("ove-gp", scenario), load_scenario(scenario))
+    assert sampler[0].support.x.shape == (2, 4)
+    assert config.episodes_per_epoch == 4
+    with pytest.raises(DataError, match="has 15 examples, fewer than a batch of 16"):
+        prepare(small("feature-transfer", scenario), load_scenario(scenario))
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,13 @@ def load_checkpoint(path: Path, kind: str = _FORMAT) -> tuple[dict[str, Tensor],
     record = metadata.get("record", "")
     if metadata.get("sha256") != _digest(tensors, record):
         raise DataError(f"{path}: not a readable file, its content does not match its checksum; {_ANEW}")
-    return tensors, json.loads(record)
+    try:
+        content = json.loads(record)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: its record is no JSON object; {_ANEW}")
+    return tensors, content
 
 
 def _digest(tensors: Mapping[str, Tensor], record: str) -> str:

@@ -94,6 +94,33 @@ def epoch_lines(history: Sequence[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(entry) + "\n" for entry in history).encode()
 
 
+def read_history(out: Path) -> list[dict[str, Any]]:
+    """The log of a run folder, an entry an epoch; empty where there is none yet."""
+    path = out / "log.jsonl"
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    except ValueError as error:
+        raise TrainingError(f"{path}: damaged ({error}); --unfinished evaluates without it") from error
+
+
+def all_episodes(config: TrainingConfig) -> int:
+    """Episodes of a whole run."""
+    return (config.epochs or 0) * (config.episodes_per_epoch or 0)
+
+
+def validation_accuracies(history: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Every validation accuracy so far."""
+    return [entry["validation_accuracy"] for entry in history if "validation_accuracy" in entry]
+
+
+def has_ended(history: Sequence[Mapping[str, Any]], config: TrainingConfig) -> bool:
+    """Whether the budget is used up, or patience is."""
+    done = history[-1]["episodes"] if history else 0
+    checked = validation_accuracies(history)
+    waited = len(checked) - 1 - checked.index(max(checked)) if checked else 0
+    return done >= all_episodes(config) or (config.patience is not None and waited >= config.patience)
+
+
 def load_method(out: Path) -> tuple[FewShotMethod, TrainingConfig, dict[str, Any]]:
     """The trained method of a run folder, its configuration, and the log entry of its best weights."""
     config, space = read_config(out)

@@ -19,17 +19,31 @@ from polyshot.config import TrainingConfig
 from polyshot.data import BatchSampler, EpisodeSampler, Scenario, load_scenario
 from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError, TrainingError
-from polyshot.methods import FewShotMethod, Space
+from polyshot.methods import METHODS, FewShotMethod, Space
 from polyshot.methods.embedding import on_features
 from polyshot.progress import Progress
-from polyshot.runs import check_same_run, epoch_lines, first_weights, load_weights, start_run
+from polyshot.runs import (
+    all_episodes,
+    check_same_run,
+    epoch_lines,
+    first_weights,
+    has_ended,
+    load_weights,
+    start_run,
+    validation_accuracies,
+)
 from polyshot.team import Team, find_device, join_team
 
-_SAVE_SECONDS = 30.0  # a kill costs no more work than this
+_SAVE_SECONDS = 30.0  # a kill costs no more training than this, and the validation under way
 _RECORDED = ("done", "losses", "history", "seconds", "processor_seconds")  # of a Trainer, beside its tensors
 _VALIDATION_SEED = 2**31  # far from any training seed
 _TO_CALIBRATE = 50  # validation episodes: thousands of queries for a single number
 _AT_ONCE = 20  # validation episodes of one shape that a method may batch
+
+
+def _clocks() -> tuple[float, float]:
+    """Seconds, and seconds of the processor."""
+    return time.monotonic(), time.process_time()
 
 
 @dataclass
@@ -45,23 +59,24 @@ class Trainer:
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
     seconds: float = 0.0
     processor_seconds: float = 0.0
+    counted: tuple[float, float] = field(default_factory=_clocks)  # what `seconds` are counted up to
 
     @property
     def total(self) -> int:
         """Episodes of the whole run."""
-        return 0 if self.optimizer is None else (self.config.epochs or 0) * (self.config.episodes_per_epoch or 0)
-
-    @property
-    def accuracies(self) -> list[float]:
-        """Every validation accuracy so far."""
-        return [entry["validation_accuracy"] for entry in self.history if "validation_accuracy" in entry]
+        return 0 if self.optimizer is None else all_episodes(self.config)
 
     @property
     def stopped(self) -> bool:
-        """Whether the budget is used up, or patience is."""
-        checked, patience = self.accuracies, self.config.patience
-        waited = len(checked) - 1 - checked.index(max(checked)) if checked else 0
-        return self.done >= self.total or (patience is not None and waited >= patience)
+        """Whether there is no more to learn."""
+        return self.optimizer is None or has_ended(self.history, self.config)
+
+    def count_time(self) -> None:
+        """Add what has passed since the last count."""
+        now = _clocks()
+        self.seconds += now[0] - self.counted[0]
+        self.processor_seconds += now[1] - self.counted[1]
+        self.counted = now
 
     def step(self, sampler: EpisodeSampler | BatchSampler, team: Team) -> None:
         """One optimiser step on the next `meta_batch` episodes, this process's share of them here."""
@@ -162,41 +177,39 @@ def _epochs(
     trainer: Trainer, sampler: EpisodeSampler | BatchSampler, team: Team, last: Path, bar: Progress
 ) -> Iterator[None]:
     """Train; yield at the end of every epoch, and once for a method that has nothing to learn; save now and then."""
-    if trainer.optimizer is None and not trainer.history:
-        yield
     per_epoch = trainer.config.episodes_per_epoch or 1
+    in_validation = trainer.losses and trainer.done % per_epoch == 0  # is where the run was stopped
+    if in_validation or (trainer.optimizer is None and not trainer.history):
+        yield
     saved = time.monotonic()
-    before, used_before = trainer.seconds - saved, trainer.processor_seconds - time.process_time()
     while not trainer.stopped:
         trainer.step(sampler, team)
         bar.update(trainer.done, trainer.losses[-1])
-        now = time.monotonic()
-        trainer.seconds, trainer.processor_seconds = before + now, used_before + time.process_time()
+        trainer.count_time()
+        if team.leads and time.monotonic() - saved > _SAVE_SECONDS:
+            save_checkpoint(last, trainer.state(), trainer.record())
+            saved = time.monotonic()
         if trainer.done % per_epoch == 0:
             yield
             saved = time.monotonic()
-        elif team.leads and now - saved > _SAVE_SECONDS:
-            save_checkpoint(last, trainer.state(), trainer.record())
-            saved = now
 
 
 def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out: Path, bar: Progress) -> None:
-    """Log, validate if it is time, keep the best weights and the last state."""
+    """Validate if it is time, log, keep the best weights and the last state."""
     config, epoch = trainer.config, trainer.done // (trainer.config.episodes_per_epoch or 1)
+    accuracy = None
+    if epoch % config.validate_every == 0 or trainer.done >= trainer.total:
+        accuracy = validate(trainer.method, validation, config.validation_episodes, trainer.device, team)
+    better = accuracy is not None and accuracy > max(validation_accuracies(trainer.history), default=-1.0)
+    trainer.count_time()
     entry: dict[str, Any] = {
         "epoch": epoch,
         "episodes": trainer.done,
         **({"loss": float(np.mean(trainer.losses))} if trainer.losses else {}),
         "seconds": round(trainer.seconds, 3),
         "processor_seconds": round(trainer.processor_seconds, 3),
-    }
-    better = False
-    if epoch % config.validate_every == 0 or trainer.done >= trainer.total:
-        accuracy = validate(trainer.method, validation, config.validation_episodes, trainer.device, team)
-        better = accuracy > max(trainer.accuracies, default=-1.0)
-        entry["validation_accuracy"] = accuracy
-    entry |= {
-        name: t.item() for name, t in trainer.method.state_dict().items() if t.numel() == 1 and t.is_floating_point()
+        **({} if accuracy is None else {"validation_accuracy": accuracy}),
+        **{n: t.item() for n, t in trainer.method.state_dict().items() if t.numel() == 1 and t.is_floating_point()},
     }
     trainer.history.append(entry)
     trainer.losses = []
@@ -214,15 +227,15 @@ def prepare(
 ) -> tuple[TrainingConfig, FewShotMethod, EpisodeSampler | BatchSampler]:
     """The whole configuration, the method with its first weights, and the sampler that it trains on."""
     train_set = scenario.train
-    batches = BatchSampler(train_set, config.batch_size, config.seed)
-    shape = tuple(batches[0].support.x.shape[1:])
-    config = config.completed(train_set, shape, batches.batches_per_epoch)
+    on_batches = METHODS[config.method].trains_on == "batches"
+    batches = BatchSampler(train_set, config.batch_size, config.seed) if on_batches else None
+    shape = tuple(train_set.transform(train_set.x[:1], np.random.default_rng(0)).shape[1:])
+    config = config.completed(train_set, shape, len(batches) if batches else 0)
     if (config.episodes_per_epoch or 0) % (config.meta_batch or 1):
         raise InputError(f"{config.episodes_per_epoch} episodes an epoch are no whole number of {config.meta_batch}s")
     method = first_weights(config, Space(shape, len(train_set.class_names)))
-    if method.trains_on == "batches":
-        return config, method, batches
-    return config, method, EpisodeSampler(train_set, config.ways, config.shots, config.queries or 1, config.seed)
+    sampler = batches or EpisodeSampler(train_set, config.ways, config.shots, config.queries or 1, config.seed)
+    return config, method, sampler
 
 
 def validate(

@@ -36,13 +36,17 @@ def omniglot(folder: Path) -> Path:
             for alphabet, numbers in alphabets.items():
                 for i, number in enumerate(numbers, start=1):
                     for drawer in (1, 2):
-                        pixels = np.full((105, 105), True)
-                        pixels[20:85, 15 * number : 15 * number + 8] = False
-                        buffer = io.BytesIO()
-                        Image.fromarray(pixels).save(buffer, "PNG")
                         name = f"images_{part}/{alphabet}/character{i:02}/{number:04}_{drawer:02}.png"
-                        archive.writestr(name, buffer.getvalue())
+                        archive.writestr(name, omniglot_drawing(number))
     return folder
+
+
+def omniglot_drawing(number: int) -> bytes:
+    pixels = np.full((105, 105), True)
+    pixels[20:85, 15 * number : 15 * number + 8] = False
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def emnist_pixels(n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """What goes wrong is said in words: which class or file, what is wrong with it, what would be right."""
 
+import json
 import os
 import pickle
 import zipfile
@@ -9,8 +10,9 @@ import numpy as np
 import official
 import pytest
 
-from polyshot.data import ClassSet, EpisodeSampler, import_dataset, load, load_scenario, verify
+from polyshot.data import DATASETS, ClassSet, EpisodeSampler, import_dataset, load, load_scenario, verify
 from polyshot.data import packed as packed_module
+from polyshot.data.images import ignore_progress
 from polyshot.data.packed import read_packed, write_packed
 from polyshot.data.pickles import read_plain_pickle
 from polyshot.errors import DataError, InputError
@@ -194,7 +196,7 @@ def test_wrong_archives_are_recognised(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"images_evaluation\.zip: a wrong archive"):
         import_dataset("omniglot", tmp_path, tmp_path / "root")
     (tmp_path / "images_evaluation.zip").write_text("not a zip")
-    with pytest.raises(DataError, match="not there or not a zip"):
+    with pytest.raises(DataError, match="not there or not a whole zip"):
         import_dataset("omniglot", tmp_path, tmp_path / "root")
     with pytest.raises(DataError, match=r"no emnist-byclass-train-images-idx3-ubyte\.gz in it"):
         import_dataset("emnist", tmp_path / "images_background.zip", tmp_path / "root")
@@ -209,6 +211,41 @@ def test_cut_off_emnist_files_are_recognised(tmp_path: Path) -> None:
     (tmp_path / "emnist-byclass.mat").write_bytes(b"MATLAB 5.0" + bytes(200))
     with pytest.raises(DataError, match="not EMNIST's emnist-byclass"):
         import_dataset("emnist", tmp_path / "emnist-byclass.mat", tmp_path / "root")
+
+
+@pytest.mark.parametrize("name", ["omniglot", "emnist", "emnist mat", "npz"])
+def test_any_flipped_byte_of_an_archive_is_harmless_or_a_message(name: str, tmp_path: Path) -> None:
+    if name == "omniglot":
+        file = official.omniglot(tmp_path) / "images_background.zip"
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("images_background/Greek/character01/0001_01.png", official.omniglot_drawing(1))
+    elif name == "emnist":
+        file = official.emnist_zip(official.emnist_idx(tmp_path, (1, 1)), tmp_path / "gzip.zip")
+    elif name == "emnist mat":
+        file = official.emnist_mat(tmp_path / "emnist-byclass.mat", (1, 1))
+    else:
+        file = tmp_path / "x.npz"
+        write_packed(file, {"X": np.eye(2), "labels": np.arange(2)})
+    content, messages = file.read_bytes(), []
+    path = tmp_path if name == "omniglot" else file
+    reader = DATASETS["embeddings" if name == "npz" else name.split()[0]].read
+    damaged = [content[:n] for n in (0, 4, 20, len(content) // 2, len(content) - 1)]
+    damaged += [content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(len(content))]
+    for part in damaged:
+        file.write_bytes(part)
+        try:
+            reader(path, 28, ignore_progress)
+        except DataError as error:
+            messages.append(str(error))
+    assert len(messages) > len(content) / 4
+    assert all(str(tmp_path) in message for message in messages)
+
+
+def test_an_empty_gzip_file_of_emnist_is_described(tmp_path: Path) -> None:
+    official.emnist_idx(tmp_path)
+    (tmp_path / "emnist-byclass-test-images-idx3-ubyte.gz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"test-images-idx3-ubyte\.gz is not a whole gzip file"):
+        import_dataset("emnist", tmp_path, tmp_path / "root")
 
 
 def test_csv_files_that_name_missing_images_are_described(tmp_path: Path) -> None:
@@ -254,6 +291,40 @@ def test_a_split_file_that_is_none_is_described(tmp_path: Path) -> None:
     (tmp_path / "splits.json").write_text('{"train": ["zebra"]}')
     with pytest.raises(DataError, match="holds none of the classes of split 'train'"):
         load(f"folder:{tmp_path}", "train")
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "test", "shared", "splits"),
+    [
+        (["a/1", "b"], ["c"], ["a/2", "b"], "b", ("train", "test")),
+        (["a"], ["b", "c"], ["a/1", "a/2"], "a/1, a/2", ("train", "test")),
+        (["a"], ["c", "b"], ["c"], "c", ("validation", "test")),
+    ],
+)
+def test_splits_that_share_classes_are_refused(
+    train: list[str], validation: list[str], test: list[str], shared: str, splits: tuple[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.npz"
+    names = ("a/1", "a/2", "b", "c")
+    np.savez(path, X=np.eye(4), labels=np.arange(4), class_names=np.array(names))
+    content = {"train": train, "validation": validation, "test": test, "mine": ["a", "b"]}
+    (tmp_path / "mine_splits.json").write_text(json.dumps(content))
+    for split, other in (splits, splits[::-1]):
+        message = f"{shared}: in split '{split}' and also in split '{other}'"
+        with pytest.raises(DataError, match=message):
+            load(f"embeddings:{path}", split)
+        assert any(message in check.detail and not check.passed for check in verify(f"embeddings:{path}"))
+    assert load(f"embeddings:{path}", "all").class_names == names
+    assert load(f"embeddings:{path}", "mine").class_names == ("a/1", "a/2", "b")
+
+
+def test_a_misspelt_class_of_ones_own_split_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, X=np.eye(4), labels=np.arange(4), class_names=np.array(["ant", "bee", "cow", "dog"]))
+    (tmp_path / "mine_splits.json").write_text('{"train": ["ant", "bee"], "test": ["cow", "dgo", "hne"]}')
+    for split in ("train", "test"):
+        with pytest.raises(DataError, match=r"mine\.npz: has no class dgo, hne, .* \(.*mine_splits\.json\)"):
+            load(f"embeddings:{path}", split)
 
 
 def test_empty_class_folders_are_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from polyshot.data.images import encode_square
 from polyshot.data.packed import own_checksums, read_packed
 from polyshot.data.registry import read_dataset
 from polyshot.data.verify import verify
+from polyshot.errors import DataError, InputError
 
 
 @pytest.fixture
@@ -179,6 +180,45 @@ def test_embeddings_leave_out_of_scope_rows_out_of_the_classes(tmp_path: Path) -
     assert load("embeddings:mine", "test", tmp_path).class_names == ("yes",)
     import_dataset("embeddings", path, tmp_path / "root")
     assert own_checksums(read_packed(tmp_path / "root" / "mine.npz")).keys() == {"X", "labels", "class_names"}
+
+
+def test_import_takes_the_split_file_along_and_leaves_no_old_one(source: Path, tmp_path: Path) -> None:
+    np.savez(source / "mine.npz", X=np.eye(4), labels=np.arange(4))
+    for k in range(4):
+        official.photo(source / "mine" / str(k) / "x.png", (9, 9, 9))
+    held_out = '{"train": ["0", "1"], "test": ["2", "3"]}'
+    for name, path, splits in (
+        ("embeddings", source / "mine.npz", source / "mine_splits.json"),
+        ("folder", source / "mine", source / "mine" / "splits.json"),
+    ):
+        splits.write_text(held_out)
+        import_dataset(name, path, tmp_path)
+        assert load(f"{name}:mine", "train", tmp_path).class_names == ("0", "1")
+        splits.unlink()
+        import_dataset(name, path, tmp_path)
+        assert load(f"{name}:mine", "train", tmp_path).class_names == ("0", "2")
+        splits.write_text("[]")
+        before = (tmp_path / "mine.npz").read_bytes()
+        with pytest.raises(DataError, match="not a split file"):
+            import_dataset(name, path, tmp_path)
+        assert (tmp_path / "mine.npz").read_bytes() == before
+
+
+def test_own_data_keep_their_whole_name_and_never_take_that_of_another_set(source: Path, tmp_path: Path) -> None:
+    np.savez(source / "cub.npz", X=np.eye(2), labels=np.arange(2))
+    for name in ("birds.2020", "birds.2021", "tiny_imagenet"):
+        official.photo(source / name / f"class of {name}" / "x.png", (9, 9, 9))
+    for name in ("birds.2020", "birds.2021"):
+        assert import_dataset("folder", source / name, tmp_path) == tmp_path / f"{name}.npz"
+        assert load(f"folder:{name}", "all", tmp_path).class_names == (f"class of {name}",)
+    (tmp_path / "cub.npz").write_text("birds")
+    for kind, name in (("embeddings", "cub.npz"), ("folder", "tiny_imagenet")):
+        with pytest.raises(InputError, match=f"{name}: would become .*npz, the file of the data set .*; rename it"):
+            import_dataset(kind, source / name, tmp_path)
+    assert (tmp_path / "cub.npz").read_text() == "birds"
+    np.savez(source / "embeddings.npz", X=np.eye(2), labels=np.arange(2))
+    import_dataset("embeddings", source / "embeddings.npz", tmp_path)
+    assert load("embeddings:embeddings", "all", tmp_path).class_names == ("0", "1")
 
 
 def test_own_data_without_a_split_file_is_split_by_class_number_as_cub_is(tmp_path: Path) -> None:

@@ -270,6 +270,7 @@ def test_bad_input_is_told_before_anything_is_computed(trained: Path, tmp_path: 
     fails([run], ["accuracy"], "classes have fewer examples", replace(FEW, queries=100))
     fails([run, run], ["accuracy"], "two runs are called match")
     fails([run], ["speed"], "no protocol 'speed'")
+    fails([], ["accuracy"], "no runs to evaluate; name at least one run folder")
     with pytest.raises(InputError, match="workers is at least 1"):
         evaluate([run], workers=0)
 
@@ -280,21 +281,25 @@ def test_bad_input_is_told_before_anything_is_computed(trained: Path, tmp_path: 
     fails([copy], ["accuracy"], "damaged, or of another version of polyshot: .*unknown momentum")
     (copy / "config.json").write_text(json.dumps(config | {"method": "dkt", "options": {}}))
     fails([copy], ["accuracy"], f"{re.escape(str(copy))}: the checkpoint is of another method or backbone")
-    (copy / "best.safetensors").unlink()
     (copy / "config.json").write_text(json.dumps(config))
+    (copy / "log.jsonl").write_text('{"epoch": 1, ')
+    fails([copy], ["accuracy"], r"log\.jsonl: damaged .*; --unfinished evaluates without it")
+    (copy / "best.safetensors").unlink()
     fails([copy], ["accuracy"], "no validated weights yet; let `polyshot train` go on")
 
 
 def test_the_command_prints_figures_and_differences(trained: Path, tmp_path: Path) -> None:
-    arguments = ["--episodes", "4", "--batches", "2", "--queries", "3", "--out", str(tmp_path)]
-    result = cli(app, ["evaluate", str(trained / "match"), str(trained / "ove"), *arguments])
+    run, out = shutil.copytree(trained / "ove", tmp_path / "[red]ove"), tmp_path / "out"
+    arguments = ["--episodes", "4", "--batches", "2", "--queries", "3", "--out", str(out)]
+    result = cli(app, ["evaluate", str(trained / "match"), str(run), *arguments])
     assert result.exit_code == 0, result.output
     assert "note: match: no corruption, its examples are embeddings" in result.output
     assert "out-of-episode, 3-way 5-shot" in result.output
-    assert re.search(r"ove - match +│ log likelihood +│ [+-]\d\.\d{4} +│ [+-]\d", result.output)
-    assert f"written: {tmp_path / 'ove'}" in result.output
+    assert re.search(r"│ \[red\]ove - match +│ log likelihood +│ [+-]\d\.\d{4} +│ [+-]\d", result.output)
+    assert re.search(r"│ \[red\]ove +│", result.output)
+    assert f"written: {out / '[red]ove'}" in result.output
     assert (
-        sorted(path.name for path in tmp_path.rglob("*.json"))
+        sorted(path.name for path in out.rglob("*.json"))
         == ["accuracy.json"] * 2 + ["comparison.json"] + ["out-of-episode.json"] * 2
     )
 

@@ -100,6 +100,24 @@ def test_a_sentence_gives_the_paired_difference_its_interval_and_its_p_value() -
     assert "less accurate than good" in findings(Page([bad, good]))["in-short"][0]
 
 
+def test_the_page_says_which_runs_its_sentences_and_episodes_leave_out(root: Path, digest: str) -> None:
+    runs = [make_result(f"run{i}", strength=1 + i, test_data=digest) for i in range(6)]
+    said = "Sentences compare run0 with no more than the first 3 of 5 others; the tables and comparison.json have all."
+    drawn = "Drawn: 3 of 6 runs."
+    page = make_report(runs, root)
+    assert page.count(said) == page.count(drawn) == 1
+    assert "than run3" in page
+    assert "than run4" not in page
+    assert findings(Page(runs))["in-short"][-1] == said
+    few = make_report(runs[:3], root)
+    assert "Sentences compare" not in few
+    assert "Drawn:" not in few
+    noisy = [make_result(r.run, "corruption", corruption="defocus_blur") for r in runs]
+    scaled = [make_result(r.run, temperature=2.0) for r in runs]
+    sentences = findings(Page([*runs, *noisy, *scaled]))["in-short"]
+    assert [s for s in sentences if "Sentences compare" in s] == [said.replace("5 others", "10 others")]
+
+
 def test_what_cannot_be_told_apart_is_not_called_better() -> None:
     one = make_result("one")
     shifted = [min(1.0, a + 0.01 * (-1) ** i) for i, a in enumerate(one.episodes["accuracy"])]

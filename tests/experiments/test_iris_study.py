@@ -1,6 +1,7 @@
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from polyshot.cli import app
 from polyshot.errors import InputError
 from polyshot.experiments import iris_figures, iris_study
 from polyshot.experiments.iris import Effort, iris_kernel, make_split
-from polyshot.experiments.iris_maps import decision_maps
+from polyshot.experiments.iris_maps import Plane, decision_maps
 from polyshot.experiments.iris_study import Settings, differences, pooled_ece, run_study, summarise
 
 QUICK = Effort(n_chains=16, n_steps=8, small_steps=16, n_weights=400, slice_chains=16, slice_steps=20)
@@ -127,6 +128,26 @@ def test_the_command_writes_figures_numbers_and_words_and_goes_on(
     again = run(app, command)
     assert "2 of 2 parts: found" in again.output
     assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_decision_maps_are_computed_on_one_thread_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def maps(*args: Any) -> Plane:
+        threads.append(torch.get_num_threads())
+        return decision_maps(*args, n_points=11)
+
+    monkeypatch.setattr(iris_figures, "decision_maps", maps)
+    settings = Settings((1, 2), 2, 0, QUICK)
+    rows = run_study(tmp_path, settings)
+    torch.set_num_threads(2)
+    try:
+        iris_figures.iris_figures(tmp_path, rows, settings)
+    finally:
+        torch.set_num_threads(1)
+    assert threads == [1]
 
 
 @pytest.mark.parametrize(

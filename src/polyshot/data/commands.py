@@ -43,7 +43,7 @@ def list_(root: Root = None) -> None:
             typer.echo(f"{'':17}PATH: {dataset.accepts}; makes {dataset_path(name, root)}")
     for dataset in (dataset for name, dataset in DATASETS.items() if name not in official):
         typer.echo(f"  {dataset.name:15}{'yours':10}{dataset.summary}\n{'':17}PATH: {dataset.accepts}")
-    known = {dataset.file_name for dataset in DATASETS.values()}
+    known = {dataset.file_name for dataset in official.values()}
     for file in sorted(data_root(root).glob("*.npz")):
         if file.name not in known and not file.name.startswith("glyphs-"):
             typer.echo(f"  {_own_name(file):30}{file.name}")

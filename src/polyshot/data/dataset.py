@@ -70,11 +70,22 @@ class Splits:
                 f"{packed.source}: no class split {split!r}; there is {', '.join(self.names)}. A "
                 "folder has its splits in splits.json in it, a file NAME.npz in NAME_splits.json beside it"
             )
-        wanted = set(self.members[split])
-        found = [i for i, key in enumerate(packed.class_keys) if {key, key.split("/")[0]} & wanted]
+        found = self._listed(split, packed)
         if not found:
             raise DataError(f"{packed.source}: holds none of the classes of split {split!r} ({self.provenance})")
+        others = [name for name in _BY_INDEX if name in self.members and name != split]
+        for other in others if split in _BY_INDEX else []:
+            listed = self._listed(other, packed)
+            if shared := [packed.class_keys[i] for i in found if i in listed]:
+                raise DataError(
+                    f"{packed.source}: {', '.join(shared)}: in split {split!r} and also in split {other!r} "
+                    f"({self.provenance}); a class may be in one of {', '.join(_BY_INDEX)} only"
+                )
         return np.array(found)
+
+    def _listed(self, split: str, packed: Packed) -> list[int]:
+        wanted = set(self.members[split])
+        return [i for i, key in enumerate(packed.class_keys) if {key, key.split("/")[0]} & wanted]
 
     @property
     def names(self) -> list[str]:
@@ -171,6 +182,10 @@ class ClassSet:
 def select_classes(dataset: DataSet, packed: Packed, splits: Splits, split: str, size: int) -> ClassSet:
     """The classes of one split, decoded; `size` is the side that natural images are transformed to."""
     classes = splits.classes(split, packed)
+    if dataset.official == "yours" and split != "all" and (unknown := splits.unknown(packed)):
+        raise DataError(
+            f"{packed.source}: has no class {', '.join(unknown)}, which its split file names ({splits.provenance})"
+        )
     new_label = np.full(len(packed.class_names) + 1, -1)  # the last entry is for label -1
     new_label[classes] = np.arange(len(classes))
     labels = new_label[packed.labels]

@@ -3,7 +3,6 @@
 import gzip
 import io
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from polyshot.data.dataset import DataSet, Splits
 from polyshot.data.images import Progress
-from polyshot.data.packed import Array
+from polyshot.data.packed import UNREADABLE, Array
 from polyshot.errors import DataError
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -44,10 +43,10 @@ def _read_idx(path: Path, part: str) -> tuple[Array, Array]:
         name = f"emnist-byclass-{part}-{content}-ubyte.gz"
         try:
             raw = gzip.decompress(_find(path, name))
-        except (OSError, EOFError, zlib.error) as error:
+            dimensions = raw[3] if raw[:4] == magic else 0
+            shape = np.frombuffer(raw, ">u4", dimensions, 4)
+        except UNREADABLE as error:
             raise DataError(f"{path}: {name} is not a whole gzip file ({error}); fetch it again") from error
-        dimensions = raw[3] if raw[:4] == magic else 0
-        shape = np.frombuffer(raw, ">u4", dimensions, 4)
         data = np.frombuffer(raw, np.uint8, offset=min(len(raw), 4 + 4 * dimensions))
         if not dimensions or len(data) != np.prod(shape, dtype=np.int64):
             raise DataError(f"{path}: {name} is not an idx file of EMNIST, or is cut short; fetch it again")
@@ -71,6 +70,7 @@ def _find(path: Path, name: str) -> bytes:
 def _read_mat(path: Path) -> list[tuple[Array, Array]]:
     """The same from the MATLAB file."""
     from scipy.io import loadmat  # here, because it is slow to import
+    from scipy.io.matlab import MatReadError
 
     try:
         dataset = loadmat(io.BytesIO(path.read_bytes()), simplify_cells=True)["dataset"]
@@ -81,8 +81,8 @@ def _read_mat(path: Path) -> list[tuple[Array, Array]]:
             )
             for part in _PARTS
         ]
-    except (ValueError, KeyError, TypeError, NotImplementedError, OSError) as error:
-        raise DataError(f"{path}: not EMNIST's emnist-byclass.mat ({error})") from error
+    except (*UNREADABLE, LookupError, TypeError, MatReadError) as error:
+        raise DataError(f"{path}: not EMNIST's emnist-byclass.mat, or damaged ({error}); fetch it again") from error
 
 
 DATASET = DataSet(

@@ -11,7 +11,7 @@ from PIL import Image
 
 from polyshot.data.dataset import DataSet, Splits
 from polyshot.data.images import Progress, map_images, open_image
-from polyshot.data.packed import Array
+from polyshot.data.packed import UNREADABLE, Array
 from polyshot.errors import DataError
 
 PARTS = ("background", "evaluation")
@@ -26,10 +26,10 @@ def read(resampling: Image.Resampling, path: Path, size: int, progress: Progress
         try:
             with zipfile.ZipFile(archive) as file:
                 members = [(m, file.read(m.string)) for m in map(_MEMBER.fullmatch, file.namelist()) if m]
-        except (OSError, zipfile.BadZipFile) as error:
+        except UNREADABLE as error:
             raise DataError(
-                f"{archive}: not there or not a zip; {path} must be the folder with images_background.zip "
-                "and images_evaluation.zip as published"
+                f"{archive}: not there or not a whole zip ({error}); {path} must be the folder with "
+                "images_background.zip and images_evaluation.zip as published"
             ) from error
         if not members:
             raise DataError(

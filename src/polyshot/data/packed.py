@@ -35,6 +35,8 @@ FIELDS = {
     "jpeg": ("jpeg", "offsets", "labels", "class_names"),
     "X": ("X", "labels"),
 }
+# what the standard library and numpy raise on a damaged zip, gzip or npz file
+UNREADABLE = (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 _CHECKSUMS = "sha256"  # the field in which a file carries the checksums of its own arrays
 
 
@@ -149,7 +151,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
         with path.open("rb") as raw:
             content = np.load(raw, allow_pickle=False)
             return {field: content[field] for field in getattr(content, "files", ())}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path}: not a readable .npz of plain arrays ({error}); fetch or import it again") from error
 
 

@@ -97,9 +97,13 @@ def find_splits(name: str, root: Path | str | None = None) -> Splits:
     dataset = find_dataset(name)
     if dataset.name not in _BY_PATH:
         return dataset.splits
-    path = dataset_path(name, root)
-    file = path / "splits.json" if path.is_dir() else path.with_name(f"{path.stem}_splits.json")
+    file = _split_file(dataset_path(name, root))
     return Splits.read(file) if file.is_file() else Splits()
+
+
+def _split_file(path: Path) -> Path:
+    """Where the user's splits of a folder or an npz are."""
+    return path / "splits.json" if path.is_dir() else path.with_name(f"{path.stem}_splits.json")
 
 
 def load(name: str, split: str, root: Path | str | None = None, size: int = 84) -> ClassSet:
@@ -118,7 +122,10 @@ def import_dataset(
     size: int | None = None,
     progress: Progress = ignore_progress,
 ) -> Path:
-    """Convert the official files at `path` to the packed file, whole or not at all; returns where it is."""
+    """Convert the official files at `path` to the packed file, whole or not at all; returns where it is.
+
+    The user's own data take their split file along.
+    """
     dataset = find_dataset(name)
     if dataset.name == "glyphs":
         raise InputError("glyphs is built in; there is nothing to import")
@@ -126,13 +133,21 @@ def import_dataset(
         raise DataError(f"{path}: no such file or folder; {name} is imported from {dataset.accepts}")
     if size is not None and dataset.kind != "natural":
         raise InputError(f"{name}: a size can be chosen for photographs only, and this is a set of {dataset.kind}")
-    own = f"{path.resolve().stem}.npz" if dataset.name in _BY_PATH else dataset.file_name
-    target = data_root(root) / own
+    target = data_root(root) / dataset.file_name
+    if dataset.name in _BY_PATH:
+        target = data_root(root) / f"{path.resolve().name.removesuffix('.npz')}.npz"
+        taken = {other.file_name: other.name for other in DATASETS.values() if other.name not in _BY_PATH}
+        if target.name in taken:
+            raise InputError(f"{path}: would become {target}, the file of the data set {taken[target.name]}; rename it")
     if target.resolve() == path.resolve():
         raise InputError(f"{path}: is the packed file already; there is nothing to import")
+    splits = None
+    if dataset.name in _BY_PATH and _split_file(path).is_file():
+        Splits.read(_split_file(path))
+        splits = _split_file(path).read_bytes()
     write_packed(target, dataset.read(path, size or dataset.size, progress))
-    splits = path / "splits.json"
-    if dataset.name == "folder" and splits.is_file():
-        Splits.read(splits)
-        target.with_name(f"{target.stem}_splits.json").write_bytes(splits.read_bytes())
+    if splits is not None:
+        _split_file(target).write_bytes(splits)
+    elif dataset.name in _BY_PATH:
+        _split_file(target).unlink(missing_ok=True)
     return target

@@ -43,7 +43,6 @@ def _counts(name: str, packed: Packed) -> Iterator[Check]:
 
 def _splits(name: str, packed: Packed, root: Path | str | None) -> Iterator[Check]:
     splits = find_splits(name, root)
-    seen: dict[int, str] = {}
     for split in splits.members:
         try:
             classes = splits.classes(split, packed)
@@ -51,11 +50,6 @@ def _splits(name: str, packed: Packed, root: Path | str | None) -> Iterator[Chec
             yield Check(f"split {split}", False, str(error))
             continue
         yield _count(f"split {split}", len(classes), splits.counts.get(split))
-        if split in {"train", "validation", "test"}:
-            shared = [f"{packed.class_names[c]} ({seen[c]})" for c in classes if c in seen]
-            seen |= {int(c): split for c in classes}
-            if shared:
-                yield Check(f"split {split} is disjoint", False, f"shares {', '.join(shared)}")
     if unknown := splits.unknown(packed):
         yield Check("split entries", False, f"no such class: {', '.join(unknown)}")
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from polyshot.commands import Root
 from polyshot.data import CORRUPTIONS
@@ -20,20 +21,24 @@ _SHOWN = ("accuracy", "ece", "mce", "brier", "log_likelihood", "auroc", "auroc_e
 
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; all are given the same episodes.")],
-    protocol: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PROTOCOLS)} or all [all].")] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes a batch [600; others 1000].")] = None,
-    batches: Annotated[int | None, typer.Option(min=1, help="Batches [accuracy and calibration 5; others 1].")] = None,
-    shots: Annotated[int | None, typer.Option(min=1, help="[accuracy and calibration: the run's own; 5]")] = None,
-    ways: Annotated[int | None, typer.Option(min=2, help="Classes an episode [the run's own].")] = None,
+    protocol: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PROTOCOLS)} or all (default).")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes a batch (default 600; others 1000).")] = None,
+    batches: Annotated[
+        int | None, typer.Option(min=1, help="Batches (default: accuracy and calibration 5; others 1).")
+    ] = None,
+    shots: Annotated[
+        int | None, typer.Option(min=1, help="Default: the run's own for accuracy and calibration, else 5.")
+    ] = None,
+    ways: Annotated[int | None, typer.Option(min=2, help="Classes an episode (default: the run's own).")] = None,
     queries: Annotated[int, typer.Option(min=1, help="Queries a class.")] = 15,
     seed: Annotated[int, typer.Option(min=0, help="Of the episodes.")] = 0,
-    corruption: Annotated[list[str] | None, typer.Option(help=f"{', '.join(CORRUPTIONS)} [all].")] = None,
+    corruption: Annotated[list[str] | None, typer.Option(help=f"{', '.join(CORRUPTIONS)} (default: all).")] = None,
     severity: Annotated[int, typer.Option(help="Of the corruption, 1 to 5.")] = 5,
     temperature: Annotated[
         bool, typer.Option("--temperature", help="Also scaled by a temperature fitted on validation episodes.")
     ] = False,
-    against: Annotated[Path | None, typer.Option(help="Run to compare the others with [the first].")] = None,
-    out: Annotated[Path | None, typer.Option(help="Results to OUT/NAME OF RUN [RUN/results].")] = None,
+    against: Annotated[Path | None, typer.Option(help="Run to compare the others with (default: the first).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Results to OUT/NAME OF RUN (default: RUN/results).")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; the results are the same for any number.")] = 1,
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Accept runs that are still to be trained.")] = False,
     root: Root = None,
@@ -64,7 +69,7 @@ def _print_results(results: Sequence[Result]) -> None:
     shown = [name for name in _SHOWN if any(name in r.summary for r in results)]
     table = Table("protocol", "run", *(name.replace("_", " ") for name in shown), caption="with 95 % intervals")
     for r in results:
-        table.add_row(_place(r.settings), r.label, *(_figure(r.summary.get(name)) for name in shown))
+        table.add_row(_place(r.settings), Text(r.label), *(_figure(r.summary.get(name)) for name in shown))
     _wide().print(table)
 
 
@@ -77,7 +82,7 @@ def _print_comparisons(entries: Sequence[dict[str, Any]]) -> None:
     for entry in entries:
         for name, m in entry["metrics"].items():
             interval = "-" if m["low"] != m["low"] else f"{m['low']:+.4f} to {m['high']:+.4f}"
-            pair = f"{entry['run']} - {entry['against']}"
+            pair = Text(f"{entry['run']} - {entry['against']}")
             table.add_row(
                 _place(entry), pair, name.replace("_", " "), f"{m['difference']:+.4f}", interval, f"{m['p_value']:.2g}"
             )

@@ -5,7 +5,6 @@ computed anew; of other settings, it is an error, so that nothing is lost by a s
 """
 
 import hashlib
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -33,7 +32,7 @@ from polyshot.evaluation.results import (
 from polyshot.evaluation.summaries import summarise
 from polyshot.evaluation.temperature import Temperature, fit_temperature, scale_log_probs
 from polyshot.methods import FewShotMethod
-from polyshot.runs import load_method, package_versions
+from polyshot.runs import all_episodes, has_ended, load_method, package_versions, read_history
 
 _N_EXAMPLES = 3
 
@@ -90,6 +89,8 @@ def evaluate(
     """
     if workers < 1:
         raise InputError(f"workers is at least 1, not {workers}")
+    if not runs and against is None:
+        raise InputError("no runs to evaluate; name at least one run folder")
     changes = changes or Changes()
     opened = open_runs(runs, against, out, root, unfinished)
     variants = [False, True] if temperature else [False]
@@ -202,15 +203,12 @@ def _open_run(
 
 
 def _check_finished(folder: Path, config: TrainingConfig) -> None:
-    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines() if (folder / "log.jsonl").exists() else []
-    history = [json.loads(line) for line in lines]
-    done, total = (history[-1]["episodes"] if history else 0), (config.epochs or 0) * (config.episodes_per_epoch or 0)
-    checked = [entry["validation_accuracy"] for entry in history if "validation_accuracy" in entry]
-    waited = len(checked) - 1 - checked.index(max(checked)) if checked else 0
-    if done < total and (config.patience is None or waited < config.patience):
+    history = read_history(folder)
+    if not has_ended(history, config):
+        done = history[-1]["episodes"] if history else 0
         raise TrainingError(
-            f"{folder}: training has reached {done} of {total} episodes; `polyshot train` goes on with it, "
-            "and --unfinished evaluates its best weights so far"
+            f"{folder}: training has reached {done} of {all_episodes(config)} episodes; `polyshot train` goes on with "
+            "it, and --unfinished evaluates its best weights so far"
         )
 
 

@@ -18,7 +18,7 @@ Results = Annotated[list[Path], typer.Argument(help="Result files, run folders, 
 def tables(
     results: Results,
     form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "markdown",
-    out: Annotated[Path | None, typer.Option(help="File to write to [the screen].")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write to (default: the screen).")] = None,
     published_for: Annotated[
         str | None,
         typer.Option(help="A scenario of the paper: its figures beside those of scenarios that it has not, headed so."),
@@ -38,5 +38,5 @@ def report(
     out: Annotated[Path, typer.Option(help="The page; it needs no other file.")] = Path("report.html"),
     root: Root = None,
 ) -> None:
-    """One HTML page to read offline; every run is compared with the first one named."""
+    """One HTML page to read offline; the first run named is compared with the others, in words with three."""
     typer.echo(f"written: {write_report(find_results(results), out, root)}")

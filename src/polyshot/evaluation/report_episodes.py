@@ -41,9 +41,10 @@ def load_images(result: Result, root: Path | None) -> ClassSet | str:
 
 
 def draw_episodes(group: Group, test: ClassSet) -> str:
-    """The first episodes of a group as HTML; runs that were given others are left out."""
+    """The first episodes of a group as HTML, with the first three runs; runs that were given others are left out."""
     first = group.results[0].examples
-    runs = [r for r in group.results if r.temperature is None and r.examples["sampler"] == first["sampler"]][:_RUNS]
+    every = [r for r in group.results if r.temperature is None]
+    runs = [r for r in every if r.examples["sampler"] == first["sampler"]][:_RUNS]
     sampler = EpisodeSampler(test, **first["sampler"])
     parts = []
     for number in range(min([_N_EPISODES, *(len(r.examples["episodes"]) for r in runs)])):
@@ -53,7 +54,8 @@ def draw_episodes(group: Group, test: ClassSet) -> str:
             return "<p>The episodes are not drawn: those of the data here differ from those in the results.</p>"
         parts.append(_episode(test, rows, sampler.n_way, k, runs, number))
     names = "".join(f"<li><strong>{i}</strong> {escape(r.label)}</li>" for i, r in enumerate(runs, start=1))
-    return f'<ol class="runs">{names}</ol>{"".join(parts)}'
+    cut = f'<p class="note">Drawn: {len(runs)} of {len(every)} runs.</p>' if len(runs) < len(every) else ""
+    return f'<ol class="runs">{names}</ol>{cut}{"".join(parts)}'
 
 
 def draw_samples(groups: Sequence[Group], test: ClassSet) -> str:

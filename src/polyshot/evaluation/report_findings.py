@@ -14,7 +14,7 @@ MEANINGS = {
     "auroc": ("AUROC", "how often an unknown class looks stranger than a known one; 0.5 is guessing"),
 }  # fmt: skip
 _SHARE_ANSWERED = 0.8
-_MOST_RIVALS = 3
+_MOST_RIVALS = 3  # more would hide what matters among sentences
 _SURE = 0.05
 
 
@@ -23,6 +23,7 @@ def findings(page: Page) -> dict[str, list[str]]:
     accuracy, corruption = page.groups("accuracy"), page.groups("corruption")
     outside = page.groups("out-of-episode")
     several = len(page.tasks) > 1
+    widest = {g.task: g for g in sorted([*accuracy, *outside, *corruption], key=lambda g: len(g.results))}
 
     def said(group: Group, sentences: Iterator[str]) -> list[str]:
         return [f"{group.task.title}: {s}" if several else s for s in sentences]
@@ -32,6 +33,7 @@ def findings(page: Page) -> dict[str, list[str]]:
             *(s for g in accuracy for s in said(g, _accuracy(g))),
             *(s for g in accuracy for s in said(g, _brier(g))),
             *(s for g in outside for s in said(g, _finds_unknown(g))),
+            *(s for g in widest.values() for s in said(g, _left_out(g))),
         ],
         "calibration": [s for g in accuracy for s in said(g, _calibration(g))],
         "abstention": [s for g in accuracy for s in said(g, _abstention(g))],
@@ -41,9 +43,20 @@ def findings(page: Page) -> dict[str, list[str]]:
     return {name: sentences for name, sentences in sections.items() if sentences}
 
 
+def _others(group: Group) -> list[Result]:
+    return [r for r in group.results[1:] if r.run != group.results[0].run]
+
+
 def _rivals(group: Group, scaled: bool) -> list[Result]:
-    others = [r for r in group.results[1:] if scaled or r.temperature is None]
-    return [r for r in others if r.run != group.results[0].run][:_MOST_RIVALS]
+    return [r for r in _others(group) if scaled or r.temperature is None][:_MOST_RIVALS]
+
+
+def _left_out(group: Group) -> Iterator[str]:
+    if (n := len(_others(group))) > _MOST_RIVALS:
+        yield (
+            f"Sentences compare {group.results[0].label} with no more than the first {_MOST_RIVALS} of {n} others; the "
+            "tables and comparison.json have all."
+        )
 
 
 def _accuracy(group: Group) -> Iterator[str]:

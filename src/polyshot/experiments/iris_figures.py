@@ -11,6 +11,7 @@ from polyshot.experiments.iris import MODELS, RIVALS
 from polyshot.experiments.iris_maps import RULE_NAMES, decision_maps, draw_maps, summarise_maps
 from polyshot.experiments.iris_study import Rows, Settings, differences, pooled_ece, summarise
 from polyshot.experiments.output import COLOURS, NAMES, Row, new_figure, save_figure, table, write_json, write_rows
+from polyshot.threads import one_thread
 
 _PANELS = {
     "accuracy": "Accuracy",
@@ -26,7 +27,8 @@ _WAYS = {"gaussian": "evidence", "logistic-softmax": "evidence", "one-vs-each": 
 def iris_figures(out: Path, rows: Rows, settings: Settings) -> list[Path]:
     """Write figures, numbers and text of a finished study into `out`."""
     summary, paired, pooled = summarise(rows), differences(rows), pooled_ece(rows)
-    plane = decision_maps(max(settings.sizes), settings.seed, settings.effort)
+    with one_thread():
+        plane = decision_maps(max(settings.sizes), settings.seed, settings.effort)
     maps = summarise_maps(plane)
     predictions = [{k: v for k, v in row.items() if k != "gaps"} for row in rows["predictions"]]
     text = out / "iris.md"

@@ -6,7 +6,6 @@ On `glyphs`, which needs no download. What was done is not done again: the same 
 """
 
 import contextlib
-import json
 import multiprocessing
 import sys
 import time
@@ -27,6 +26,7 @@ from polyshot.evaluation.report_findings import MEANINGS, findings
 from polyshot.evaluation.report_groups import Page
 from polyshot.evaluation.results import Result
 from polyshot.progress import Progress
+from polyshot.runs import read_history
 from polyshot.training import train
 
 _FIGURES = {"accuracy": "accuracy", "ece": "accuracy", "brier": "accuracy", "auroc": "out-of-episode"}
@@ -150,11 +150,8 @@ def _log(run: Path) -> Path:
 
 def _episodes_done(run: Path) -> int:
     """As the run's log says; it is replaced whole, so that it can be read at any time."""
-    try:
-        lines = (run / "log.jsonl").read_text("utf-8").splitlines()
-    except OSError:
-        return 0
-    return int(json.loads(lines[-1])["episodes"]) if lines else 0
+    history = read_history(run)
+    return int(history[-1]["episodes"]) if history else 0
 
 
 def _table(page: Page) -> Table:

@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
@@ -15,7 +16,7 @@ class Progress:
 
     def __init__(self, title: str, total: int, done: int = 0, *, quiet: bool = False) -> None:
         self._console = Console(stderr=True, quiet=quiet)
-        self._title = title
+        self._title = escape(title)  # a run called [x] is no markup
         self._total = total
         self._first = self._done = done
         self._start = self._spoken = time.monotonic()
@@ -29,7 +30,7 @@ class Progress:
             console=self._console,
             disable=quiet or not self._console.is_terminal,
         )
-        self._task = self._bar.add_task(title, total=total, completed=done, note="")
+        self._task = self._bar.add_task(self._title, total=total, completed=done, note="")
 
     def __enter__(self) -> "Progress":
         self._bar.start()

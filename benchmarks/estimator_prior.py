@@ -35,16 +35,17 @@ def curves(cell: Cell, data: Data, n_episodes: int) -> np.ndarray:
         X, queries, y = (torch.from_numpy(x) for x in (task.X, task.queries, task.y))
         covariance = Covariance.of("cosine", X)
         K, K_star, rows, start = covariance(X, X), covariance(queries, X), np.arange(len(task.labels)), None
+        level = covariance.intercept
         points = []
         for log_scale in GRID[::-1]:
-            scaled = np.exp(log_scale) * K
+            scaled = np.exp(log_scale) * K + level
             if cell.n_shot > 1:
                 likelihood, fit = leave_one_out_likelihood(scaled, y, cell.n_way, start=start)
             else:
                 likelihood, fit = 0.0, fit_tied_propagation(scaled, y, cell.n_way, tolerance=3e-2, start=start)[0]
             start = fit.w, fit.kappa
             _, posterior = fit_tied_propagation(scaled, y, cell.n_way, tolerance=1e-2, max_sweeps=25, start=start)
-            log_probs = torch.log_softmax(np.exp(log_scale) * K_star @ posterior.a, -1).numpy()
+            log_probs = torch.log_softmax((np.exp(log_scale) * K_star + level) @ posterior.a, -1).numpy()
             points.append((-log_probs[rows, task.labels].mean(), likelihood))
         result.append(CubicSpline(GRID, np.array(points)[::-1])(FINE).T)
     return np.array(result)

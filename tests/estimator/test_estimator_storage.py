@@ -48,7 +48,7 @@ def test_files_that_are_not_a_classifier_are_refused(tmp_path, fitted):
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "cut")
-    metadata = {"format": "polyshot.OneVsEachClassifier 2", "json": json.dumps({"classes": [1, 2]})}
+    metadata = {"format": "polyshot.OneVsEachClassifier 3", "json": json.dumps({"classes": [1, 2]})}
     save_file({"X": torch.zeros(3, 2)}, tmp_path / "part", metadata)
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "part")

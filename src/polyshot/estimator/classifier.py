@@ -34,7 +34,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     kernel: "auto" ("cosine" for 100 features and more, "rbf" for fewer), "cosine", "linear", "rbf", "normalized-rbf",
     "dkt-cosine", a polyshot kernel, or a function of two arrays [n, d], [m, d] that returns [n, m].
-    log_scale: logarithm of the prior variance of a logit, "auto" to choose it.
+    log_scale: logarithm of the prior variance that a logit owes to the features, "auto" to choose it.
     inference: "propagation" (deterministic, O(N^3); what "auto" takes), "variational" (deterministic, mean field),
     "gibbs" (exact; `n_chains` chains of at most `n_steps` steps, which end when R-hat is below 1.03, and a
     ConvergenceWarning where it stays above 1.1). random_state: for "gibbs" alone.
@@ -125,7 +125,8 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def outlier_score(self, X: Any) -> Array:
         """Larger = more likely none of the classes: logit of one more, without an example, less the largest logit."""
         check_is_fitted(self)
-        logits = self._logits(X, self.weights_with_none_)
+        weights = self.weights_with_none_
+        logits = self._logits(X, weights) - self.covariance_.intercept * weights.sum(0).numpy()
         score: Array = logits[:, -1] - logits[:, :-1].max(1)
         return score
 
@@ -168,7 +169,8 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         K, start = self._support_covariance(), None
         if self.log_scale == "auto":
             prior = LEARNED if self.covariance_.is_cosine else WITHOUT_SCATTER
-            self.log_scale_, near = choose_log_scale(K, torch.from_numpy(self.labels_), len(self.classes_), prior)
+            labels, intercept = torch.from_numpy(self.labels_), self.covariance_.intercept
+            self.log_scale_, near = choose_log_scale(K, labels, len(self.classes_), prior, intercept)
             start = None if near is None else (near.w, near.kappa)
         else:
             self.log_scale_ = float(self.log_scale)
@@ -178,7 +180,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.posterior_, self.log_marginal_likelihood_, self.r_hat_ = fit_posterior(
             self.inference,
-            np.exp(self.log_scale_) * K,
+            np.exp(self.log_scale_) * K + self.covariance_.intercept,
             torch.from_numpy(self.labels_),
             len(self.classes_),
             n_chains=self.n_chains,
@@ -187,7 +189,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             start=start,
         )
         self.weights_ = self.posterior_.weights()
-        self.weights_with_none_ = fit_with_none(self.posterior_, len(self.classes_))
+        self.weights_with_none_ = fit_with_none(self.posterior_, len(self.classes_), self.covariance_.intercept)
 
     def _extended_sites(self, places: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """The sites of the first n examples at their classes' new places; elsewhere the example's, or all's, mean."""
@@ -204,10 +206,11 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _query_covariances(self, X: Any, numbers_a_row: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """K_star and k_star_star of the rows of X, in chunks that bound the memory."""
         X = validate_data(self, _array(X), dtype=np.float64, reset=False)
-        support, scale = as_tensor(self.X_fit_), np.exp(self.log_scale_)
+        support, scale, intercept = as_tensor(self.X_fit_), np.exp(self.log_scale_), self.covariance_.intercept
         size = max(1, _CHUNK_NUMBERS // (len(support) + X.shape[1] + numbers_a_row))
         for part in torch.split(torch.tensor(np.ascontiguousarray(X)), size):
-            yield scale * self.covariance_(part, support), scale * self.covariance_.diagonal(part)
+            K_star, k_star_star = self.covariance_(part, support), self.covariance_.diagonal(part)
+            yield scale * K_star + intercept, scale * k_star_star + intercept
 
     def _mean_logits(self, X: Any) -> Array:
         check_is_fitted(self)

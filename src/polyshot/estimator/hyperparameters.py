@@ -57,10 +57,11 @@ NUMBERS_AT_ONCE = 2**20
 
 
 def choose_log_scale(
-    K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, prior: ScalePrior
+    K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, prior: ScalePrior, intercept: float = 0.0
 ) -> tuple[float, TiedPropagation | None]:
     """Climb from the prior's mean to the best weighted log-likelihood plus log prior, and sites near that scale's.
 
+    The covariance of the logits is exp(log_scale) K + intercept.
     Of more than 500 examples a part climbs: how far it comes from its own prior's mean is taken over, its sites not.
     """
     centre = prior.mean(K, y, n_way)
@@ -70,14 +71,14 @@ def choose_log_scale(
         part = _representatives(y, n_way)
         labels, y_part = np.unique(y[part].numpy(), return_inverse=True)
         some = K[part][:, part], torch.from_numpy(y_part), len(labels)
-        return centre + choose_log_scale(*some, prior)[0] - prior.mean(*some), None
+        return centre + choose_log_scale(*some, prior, intercept)[0] - prior.mean(*some), None
     fits: dict[int, TiedPropagation] = {}
 
     def objective(k: int) -> float:
         near = min(fits, key=lambda other: abs(other - k), default=None)
         start = None if near is None else (fits[near].w, fits[near].kappa)
         likelihood, fits[k] = leave_one_out_likelihood(
-            np.exp(centre + _STEP * k) * K, y, n_way, power=prior.power, start=start
+            np.exp(centre + _STEP * k) * K + intercept, y, n_way, power=prior.power, start=start
         )
         return likelihood - (_STEP * k / prior.deviation) ** 2 / 2
 

@@ -93,11 +93,15 @@ def fit_posterior(
     return Posterior(K, y, draws, tied=False), fit.log_evidence, r_hat
 
 
-def fit_with_none(posterior: Posterior, n_way: int) -> Float[Tensor, "n c"]:
-    """Weights of the mean logits of the classes and, last, of one more, which every example has been told from."""
+def fit_with_none(posterior: Posterior, n_way: int, intercept: float) -> Float[Tensor, "n c"]:
+    """Weights of the mean logits of the classes and, last, of one more, which every example has been told from.
+
+    Without the intercept that K has: how frequent a class is does not say how near a query is to it.
+    """
     w, kappa = posterior.sites.omega[0].amax(-1), posterior.sites.kappa[0]
     start = w, torch.cat([kappa, kappa.sum(-1, keepdim=True) / (n_way - 1)], 1)
-    return fit_tied_propagation(posterior.K, posterior.y, n_way + 1, tolerance=1e-2, max_sweeps=30, start=start)[1].a
+    K = posterior.K - intercept
+    return fit_tied_propagation(K, posterior.y, n_way + 1, tolerance=1e-2, max_sweeps=30, start=start)[1].a
 
 
 def needed_bytes(inference: str, n: int, n_way: int, n_features: int, n_chains: int, n_steps: int) -> float:

@@ -17,7 +17,7 @@ from polyshot.gp.checks import check_finite
 if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
 
-_FORMAT = "polyshot.OneVsEachClassifier 2"
+_FORMAT = "polyshot.OneVsEachClassifier 3"
 _NUMBERS = ("n_chosen_", "log_scale_", "log_marginal_likelihood_", "r_hat_")
 
 
@@ -47,7 +47,7 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
         "classes": names.tolist(),
         "class_type": names.dtype.str,
         "feature_names": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
-        "covariance": {name: getattr(covariance, name) for name in ("roots", "unit", "size")},
+        "covariance": {name: getattr(covariance, name) for name in ("roots", "unit", "size", "intercept")},
         "covariance_kernel": _kernel_name(covariance.kernel),
         "tied": classifier.posterior_.tied,
         **{name: getattr(classifier, name) for name in _NUMBERS},
@@ -103,7 +103,7 @@ def _rebuilt(header: dict[str, Any], tensors: dict[str, Tensor]) -> "OneVsEachCl
     classifier.covariance_ = Covariance(kernel, centre=tensors["centre"], **header["covariance"])
     for name in _NUMBERS:
         setattr(classifier, name, header[name])
-    K = np.exp(classifier.log_scale_) * classifier._support_covariance()
+    K = np.exp(classifier.log_scale_) * classifier._support_covariance() + classifier.covariance_.intercept
     classifier.posterior_ = Posterior(K, labels, sites, header["tied"])
     classifier.weights_, classifier.weights_with_none_ = tensors["weights"], tensors["weights_with_none"]
     return classifier

@@ -3,12 +3,17 @@
 `python bad_calls.py` prints what each of them raises: a user has no jaxtyping hook to tell him.
 """
 
+import numpy as np
 import torch
 
 from polyshot.gp import (
     Cosine,
+    Logits,
     OneVsEachGP,
     Sites,
+    class_log_probs,
+    draw_latent,
+    fit_propagation,
     fit_variational,
     gibbs,
     marginal_likelihood,
@@ -16,11 +21,15 @@ from polyshot.gp import (
     predictive_likelihood,
     sample_polya_gamma,
 )
+from polyshot.gp.gibbs import Prior
+from polyshot.gp.tied import fit_tied_propagation
 
 MODEL = OneVsEachGP()
 K = torch.eye(3).double()
 Y = torch.tensor([0, 1, 0])
 SITES = Sites(torch.full((1, 3, 2), 0.2).double(), torch.full((1, 3, 2), 0.5).double())
+LOGITS = Logits(torch.zeros(3, 1, 2).double(), torch.eye(2).double().expand(3, 1, 2, 2))
+PRIOR = Prior(K, K, torch.zeros(1, 3, 2).double())
 X, X_QUERY = torch.randn(3, 4), torch.randn(2, 4)
 
 CALLS = {
@@ -47,6 +56,14 @@ CALLS = {
     "an unknown rule": lambda: predict(MODEL, K, Y, SITES, torch.ones(2, 3), torch.ones(2), rule="softmax"),
     "an unknown start": lambda: gibbs(MODEL, K, Y, 2, start="posterior"),
     "an unknown slope": lambda: marginal_likelihood(MODEL, Cosine(), X, Y, 2, slope="rough"),
+    "weights a vector": lambda: OneVsEachGP(torch.ones(2)),
+    "noise for other chains": lambda: class_log_probs(
+        LOGITS, MODEL.likelihood, "monte-carlo", noise=torch.ones(2, 4, 2)
+    ),
+    "no iterations": lambda: fit_variational(MODEL, K, Y, 2, max_iterations=0),
+    "no sweeps": lambda: fit_propagation(MODEL, K, Y, 2, max_sweeps=0),
+    "no tied sweeps": lambda: fit_tied_propagation(K, Y, 2, max_sweeps=0),
+    "a label beyond the classes": lambda: draw_latent(MODEL, PRIOR, Y + 60, SITES, [np.random.default_rng(0)]),
     "b and c of two sizes": lambda: sample_polya_gamma(torch.ones(2).long(), torch.ones(3)),
 }
 

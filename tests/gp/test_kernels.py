@@ -131,6 +131,18 @@ def test_a_zero_row_has_zero_cosine_and_no_nan_gradient(kernel):
     assert torch.isfinite(x.grad).all()
 
 
+def test_no_row_of_the_rbf_depends_on_the_other_rows():
+    x, z = points(6, 3), points(4, 3, seed=1)
+    far = torch.cat([x, torch.full((1, 3), 1e12, dtype=torch.float64)])
+    assert torch.equal(RBF()(far, z)[:-1], RBF()(x, z))
+
+
+def test_the_rbf_of_single_precision_has_its_diagonal_at_a_short_lengthscale():
+    x = 3 * points(20, 64, dtype=torch.float32)
+    kernel = RBF(log_lengthscale=-4.0)
+    assert torch.equal(kernel(x).diagonal(), kernel.diagonal(x))
+
+
 def test_a_zero_row_gives_no_nan_in_the_normalized_rbf():
     x = torch.zeros(2, 4, requires_grad=True)
     K = NormalizedRBF()(x)

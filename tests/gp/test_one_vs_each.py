@@ -189,3 +189,17 @@ def test_fractional_weights_are_an_error_for_the_sampler_and_another_number_of_c
         OneVsEachGP(torch.full((2, 2), 0.5)).draw_sites(f, torch.tensor([0]), [np.random.default_rng(0)])
     with pytest.raises(InputError, match="classes"):
         OneVsEachGP(torch.ones(3, 3)).comparisons(torch.tensor([0]), 2)
+
+
+def test_a_kernel_matrix_of_single_precision_is_conditioned_on_in_double():
+    task = make_task(n=5, n_way=3, seed=1)
+    K, y = tensor(task.K), task.labels
+    sites = MODEL.draw_sites(torch.zeros(2, 5, 3).double(), y, [np.random.default_rng(0)])
+    assert sites.kappa.dtype == torch.float64
+    star, own = tensor(task.K_star), tensor(task.k_star_star)
+    for logits in (
+        MODEL.condition(K.float(), y, sites).query(star, own),
+        MODEL.query(K.float(), y, sites, star.float(), own.float()),
+    ):
+        assert logits.mean.dtype == torch.float64
+        assert_close(array(logits.mean), array(MODEL.query(K, y, sites, star, own).mean), 1e-4)

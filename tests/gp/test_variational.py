@@ -157,3 +157,12 @@ def test_an_unfinished_ascent_says_so():
     assert q.n_iterations == 2
     assert isinstance(q.sites, Sites)
     assert q.sites.omega.shape == (1, 5, 3)
+
+
+def test_a_start_at_no_tilt_is_taken():
+    task = make_task(n=6, n_way=3, seed=2)
+    K, y = tensor(task.K), task.labels
+    start = torch.zeros(6, 3, dtype=torch.float64)
+    assert_close(
+        array(fit_variational(MODEL, K, y, 3, start=start).tilt), array(fit_variational(MODEL, K, y, 3).tilt), 1e-4
+    )

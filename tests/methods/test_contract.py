@@ -1,6 +1,8 @@
 """What every method of the registry must do; a new line in METHODS is tested here by itself."""
 
 import io
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -253,6 +255,18 @@ def test_kept_features_give_the_same_predictions(name: str, options: dict[str, A
     assert_close(predict(method, images), predict(head, features), 1e-4)
 
 
+@every_method
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_labels_of_any_whole_type_are_taken(name: str, options: dict[str, Any], dtype: torch.dtype) -> None:
+    task = episode(VECTORS, shots=1)
+    method = build(name, options, VECTORS)
+    expected = method.adapt(task.support, 3)(task.query.x)
+    support = LabelledSet(task.support.x, task.support.y.to(dtype))
+    torch.testing.assert_close(method.adapt(support, 3)(task.query.x), expected)
+    together = method.predict_episodes([Episode(support, task.query, 3)] * 2, [0, 0])
+    torch.testing.assert_close(together[0].log_probs, expected.log_probs)
+
+
 def broken_supports() -> Iterator[Any]:
     (x, y), _, _ = episode(VECTORS)
     yield pytest.param(x[:0], y[:0], "N > 0", id="empty")
@@ -290,6 +304,35 @@ def test_broken_queries_are_input_errors(name: str, options: dict[str, Any]) -> 
 def test_an_unknown_option_is_an_input_error_that_names_the_known_ones(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"{name.replace('+', '.')} has no option colour"):
         build_method(name, VECTORS, None, {**options, "colour": "red"})
+
+
+def test_constructors_refuse_a_choice_that_there_is_not() -> None:
+    code = """
+from polyshot.errors import InputError
+from polyshot.methods import METHODS, Space
+from polyshot.methods.options import method_options
+
+for name, method in METHODS.items():
+    for key in [key for key, option in method_options(method).items() if option.choices]:
+        try:
+            method(Space((12,), 20), **{key: "neither"})
+        except InputError as error:
+            print(key, "neither" in str(error))
+        else:
+            print(name, key, "taken")
+"""  # in a process without the type checks of the test run
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = set(done.stdout.splitlines())
+    choices = {key for method in METHODS.values() for key, option in method_options(method).items() if option.choices}
+    assert said == {f"{key} True" for key in choices}
+
+
+def test_prediction_leaves_a_frozen_part_of_the_network_as_it_was() -> None:
+    method = build("protonet", {}, IMAGES)
+    frozen = next(m for m in method.modules() if isinstance(m, nn.BatchNorm2d)).eval()
+    method.adapt(episode(IMAGES).support, 3)
+    assert not frozen.training
+    assert method.training
 
 
 def test_an_unknown_method_is_an_input_error_that_names_the_known_ones() -> None:

@@ -87,8 +87,16 @@ def test_dkt_s_loss_is_gpytorch_s_marginal_likelihood_of_the_targets():
         assert float(parameter.grad) == pytest.approx(float(slope), rel=1e-5)
 
 
+def test_dkt_s_noise_stays_unless_it_is_to_be_learned():
+    assert "raw_noise" not in build_method("dkt", SPACE).state_dict()
+    for learn_noise in (False, True):
+        method = build_method("dkt", SPACE, options={"noise": 0.2, "learn_noise": learn_noise})
+        noise = torch.as_tensor(method.model().likelihood.noise).detach()
+        assert noise.item() == pytest.approx(0.2, rel=1e-6)
+
+
 def test_dkt_learns_its_noise_and_mean_by_the_right_slopes():
-    method = build_method("dkt", SPACE, options={"noise": 0.3}).double()
+    method = build_method("dkt", SPACE, options={"noise": 0.3, "learn_noise": True}).double()
     e = episode()
     method.loss(e, np.random.default_rng(0)).backward()
     for parameter in (method.raw_noise, method.mean.value):
@@ -241,3 +249,12 @@ def test_bad_options_are_named():
     }.items():
         with pytest.raises(InputError, match=r"objective|noise|kernel"):
             build_method(name, SPACE, options=options)
+
+
+def test_the_prediction_s_factor_is_bounded_however_often_it_is_chosen():
+    method = build_method("ove-gp", SPACE, options={"rule": "sigmoid"})
+    far = torch.eye(N_WAY, SPACE.shape[0]).repeat_interleave(3, 0)
+    easy = Episode(*[LabelledSet(far, torch.arange(N_WAY).repeat_interleave(3))] * 2, N_WAY)
+    for _ in range(3):
+        method.calibrate([easy])
+    assert method.log_factor.item() <= 8.0

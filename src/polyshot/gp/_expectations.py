@@ -74,9 +74,10 @@ def mean_one_vs_each(mean, root, noise, n_query, first, last, out):
     """E[prod_c' sigmoid(f_c - f_c') / sum] over f = mean + root z, for the rows first..last-1 of out [rows, C].
 
     mean [rows, C], root [rows, C, C] lower triangular; row i uses the points noise[i // n_query] [S, C].
+    A product of more than 256 sigmoids may be too small for a number: what it has come to then goes into `log`.
     """
     C = mean.shape[1]
-    e, product = np.empty(C), np.empty(C)
+    e, product, log = np.empty(C), np.empty(C), np.empty(C)
     for row in range(first, last):
         points = noise[row // n_query]
         out[row] = 0.0
@@ -92,11 +93,26 @@ def mean_one_vs_each(mean, root, noise, n_query, first, last, out):
                 # 60 below the largest is a probability below 1e-26: no need to tell it from zero
                 e[c] = math.exp(max(e[c] - largest, -60.0))
                 product[c] = 1.0
+                log[c] = 0.0
             for i in range(C):
                 for j in range(i):
                     share = 1.0 / (e[i] + e[j])
                     product[i] *= e[i] * share
                     product[j] *= e[j] * share
+                    if j % 256 == 255:
+                        log[i] += math.log(max(product[i], 1e-300))
+                        product[i] = 1.0
+                if i % 256 == 255:
+                    for c in range(C):
+                        log[c] += math.log(max(product[c], 1e-300))
+                        product[c] = 1.0
+            if C > 256:
+                largest = -np.inf
+                for c in range(C):
+                    log[c] += math.log(max(product[c], 1e-300))
+                    largest = max(largest, log[c])
+                for c in range(C):
+                    product[c] = math.exp(log[c] - largest)
             total = 0.0
             for c in range(C):
                 total += product[c]

@@ -7,6 +7,7 @@ from functools import cache
 import torch
 
 from polyshot.errors import InputError
+from polyshot.gp.checks import NOT_DEFINITE
 
 # To wake a thread takes a tenth of a millisecond.
 _WORTH_A_THREAD = 4e6
@@ -23,7 +24,7 @@ def in_threads(job: Callable[[int, int], int], n_items: int, cost: int) -> None:
     others = [_pool(n_threads).submit(job, bounds[k], bounds[k + 1]) for k in range(1, n_threads)]
     results = [job(bounds[0], bounds[1]), *(other.result() for other in others)]
     if max(results) >= 0:
-        raise InputError("the kernel matrix is not positive semi-definite to working precision")
+        raise InputError(NOT_DEFINITE)
 
 
 @cache

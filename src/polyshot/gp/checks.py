@@ -5,6 +5,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 
+NOT_DEFINITE = "the kernel matrix is not positive semi-definite to working precision, or its scale is too large"
 # A float32 kernel matrix is symmetric and positive semi-definite up to about 1e-6 of its size.
 _SLACK = 1e-4
 
@@ -34,6 +35,12 @@ def check_labels(name: str, y: Tensor, n_way: int) -> Tensor:
     if bool(((y < 0) | (y >= n_way)).any()):
         raise InputError(f"{name} must lie in 0..{n_way - 1}; they span {int(y.min())}..{int(y.max())}")
     return y.long()
+
+
+def check_positive_count(name: str, count: int) -> None:
+    """At least one."""
+    if count < 1:
+        raise InputError(f"{name} must be at least 1, not {count}")
 
 
 def check_finite(name: str, x: Tensor) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.errors import InputError
-from polyshot.gp.checks import check_task
+from polyshot.gp.checks import check_positive_count, check_task
 from polyshot.gp.one_vs_each import OneVsEachGP
 from polyshot.gp.posterior import Mean, Sites, full_mean, residual
 from polyshot.gp.predictive import log_expected_sigmoid_slopes
@@ -45,6 +45,7 @@ def fit_propagation(
 ) -> Propagation:
     """Sweep over all sites in parallel until no mean of psi moves by more than `tolerance` standard deviations."""
     K, y = check_task(K, y, n_way)
+    check_positive_count("max_sweeps", max_sweeps)
     if model.likelihood.weights is not None:
         raise InputError("expectation propagation is for unit pairwise weights; the variational posterior takes any")
     there = model.comparisons(y, n_way)[..., None, :, :] > 0

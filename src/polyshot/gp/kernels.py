@@ -68,11 +68,15 @@ class RBF(Kernel):
     ) -> Float[Tensor, "*batch n m"]:
         """Covariance of every row of `x` with every row of `z` (of `x` itself if it is not given)."""
         check_features(x, x if z is None else z)
+        alone = z is None
         x, z = self.inputs(x), self.inputs(x if z is None else z)
-        # Squared distances by the inner product, from a common origin so that far-off data lose no digits.
-        origin = x.mean(-2, keepdim=True).detach()
+        # Squared distances by the inner product, from a common origin so that far-off data lose no digits; that of z,
+        # so that no row of x matters to another.
+        origin = z.mean(-2, keepdim=True).detach()
         x, z = x - origin, z - origin
         squared = x.square().sum(-1)[..., :, None] + z.square().sum(-1)[..., None, :] - 2 * x @ z.mT
+        if alone:  # zero but for rounding, which a short lengthscale would show
+            squared = squared * (1 - torch.eye(x.shape[-2], dtype=x.dtype, device=x.device))
         return torch.exp(self.log_scale - squared.clamp(min=0) / 2 * torch.exp(-2 * self.log_lengthscale))
 
     def diagonal(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n"]:

@@ -86,6 +86,8 @@ class OneVsEach(Likelihood):
     name = "one-vs-each"
 
     def __init__(self, weights: Float[Tensor, "c c"] | None = None) -> None:
+        if weights is not None and (weights.ndim != 2 or weights.shape[0] != weights.shape[1]):
+            raise InputError(f"pairwise weights must be [C, C]; their shape is {tuple(weights.shape)}")
         if weights is not None and not bool((torch.isfinite(weights) & (weights > 0)).all()):
             raise InputError("pairwise weights must be positive and finite")
         self.weights = weights

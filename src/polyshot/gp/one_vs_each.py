@@ -16,8 +16,9 @@ product of R_{y_j} and K's column j, and Y_c the diagonal of class c's indicator
     G_cc' = [c = c'] R_c - R_c C1^-1 R_c' + U_c C2^-1 U_c'^T
     log |I + K A^T Omega A| = sum_c log |H_c| + log |C1| + log |C2|
 
-O(C N^3) in all. Nothing is subtracted that nearly cancels. A singular K is singular only up to rounding, so that for
-scales far beyond exp(8) its null space is noise, as in any double precision code.
+O(C N^3) in all. A singular K is singular only up to rounding, so that for scales far beyond exp(8) its null space is
+noise, as in any double precision code; the variance of psi, a difference of numbers of the scale's size, loses a digit
+for every digit of the scale.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ from polyshot.gp._chains import correct_chains, solve_chains
 from polyshot.gp._queries import query_chains, query_slopes
 from polyshot.gp._threads import in_threads
 from polyshot.gp.arrays import as_array, as_tensor
+from polyshot.gp.checks import check_labels
 from polyshot.gp.likelihoods import OneVsEach
 from polyshot.gp.model import GPModel, Marginal
 from polyshot.gp.polya_gamma import sample_polya_gamma
@@ -104,7 +106,7 @@ class OneVsEachGP(GPModel):
         omega = torch.zeros_like(psi, memory_format=torch.contiguous_format)
         omega.scatter_(-1, index, torch.stack(draws).reshape(index.shape))
         if self.likelihood.weights is None:
-            return Sites(omega, (omega > 0) * 0.5)
+            return Sites(omega, (omega > 0).to(omega) / 2)
         return Sites(omega, (self.comparisons(y, n_way) / 2)[..., None, :, :].expand_as(omega))
 
     def _counts(self, y: Tensor, n_way: int, others: Tensor, tilts: Tensor) -> Sequence[int | Tensor]:
@@ -120,7 +122,7 @@ class OneVsEachGP(GPModel):
         self, K: Float[Tensor, "*batch n n"], y: Int[Tensor, "*batch n"], sites: Sites, mean: Mean = 0.0
     ) -> "OneVsEachConditional":
         """The Gaussian p(f | X, Y, omega), differentiable in K and in the mean."""
-        n_way = sites.omega.shape[-1]
+        K, n_way = K.double(), sites.omega.shape[-1]
         R, log_det_H = class_blocks(K, sites.omega)
         Y = one_hot(y, n_way).to(K)
         identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
@@ -149,7 +151,8 @@ class OneVsEachGP(GPModel):
         mean: Mean = 0.0,
     ) -> Logits:
         """As the base class has it, by the compiled loop over chains, with a closed-form gradient."""
-        n_way = sites.omega.shape[-1]
+        K, n_way = K.double(), sites.omega.shape[-1]
+        K_star, k_star_star, y = K_star.double(), k_star_star.double(), check_labels("labels", y, n_way)
         mu, mu_star = (full_mean(mean, (*x.shape[:-1], n_way), K)[..., None, :, :] for x in (K, K_star))
         r = residual(sites, self.contrast(mu, y).expand_as(sites.omega))
         products: tuple[Tensor, Tensor] = _QueryLogits.apply(K, r, K_star, y, sites.omega)  # type: ignore[no-untyped-call]
@@ -206,6 +209,7 @@ class OneVsEachGP(GPModel):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """a [S, *batch, M, N, C] for r of that shape, log |I + K A^T Omega A|, and the variances of psi or nothing."""
         n, n_way = omega.shape[-2:]
+        y = check_labels("labels", y, n_way)
         flat = (K.reshape(-1, n, n), y.reshape(-1, n), omega.reshape(-1, n, n_way), r.reshape(len(r), -1, n, n_way))
         arrays = [as_array(x) for x in flat]
         a, log_det = np.empty_like(arrays[3]), np.empty(len(arrays[2]))
@@ -225,7 +229,7 @@ class OneVsEachGP(GPModel):
     ) -> Float[Tensor, "*batch m n c"]:
         """As the base class has it, in one compiled pass."""
         n, n_way = f0.shape[-2:]
-        task = (K.reshape(-1, n, n), y.reshape(-1, n))
+        task = (K.reshape(-1, n, n), check_labels("labels", y, n_way).reshape(-1, n))
         arrays = [as_array(x) for x in (*task, *(x.reshape(-1, n, n_way) for x in (*sites, f0, noise)))]
         f = np.empty_like(arrays[4])
         in_threads(lambda first, last: correct_chains(*arrays, first, last, f), len(f), n_way * n**3)

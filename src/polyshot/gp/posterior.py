@@ -21,7 +21,7 @@ from polyshot.errors import InputError
 from polyshot.gp._chains import class_blocks_chains
 from polyshot.gp._threads import in_threads
 from polyshot.gp.arrays import as_array
-from polyshot.gp.checks import check_finite
+from polyshot.gp.checks import NOT_DEFINITE, check_finite
 
 Mean = float | Float[Tensor, "..."]
 
@@ -141,7 +141,7 @@ def cholesky(H: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     L: Tensor
     L, info = torch.linalg.cholesky_ex(H)
     if bool(info.any()):
-        raise InputError("the kernel matrix is not positive semi-definite to working precision")
+        raise InputError(NOT_DEFINITE)
     return L
 
 
@@ -156,7 +156,7 @@ def psd_root(K: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     vectors: Tensor
     values, vectors = torch.linalg.eigh(K)
     if bool((values[..., 0] < -1e-6 * values[..., -1].abs()).any()):
-        raise InputError("the kernel matrix is not positive semi-definite to working precision")
+        raise InputError(NOT_DEFINITE)
     return values.clamp(min=0).sqrt()[..., None, :] * vectors
 
 

@@ -3,11 +3,14 @@
 Three named rules:
 
 - "sigmoid": p(c) proportional to prod_c' E[sigmoid(f_c - f_c')], the paper's text;
-- "log-sigmoid": p(c) proportional to exp sum_c' E[log sigmoid(f_c - f_c')], the authors' published code, and the
-  default, because it has the best likelihood and calibration on real embeddings (docs/inference.md);
+- "log-sigmoid": p(c) proportional to exp sum_c' E[log sigmoid(f_c - f_c')], as in the authors' published code (which
+  averages these logarithms over the chains where we average probabilities), and the default, because it has the best
+  likelihood and calibration on real embeddings (docs/inference.md);
 - "monte-carlo": E[L(f | c) / sum_c' L(f | c')] over draws of the joint Gaussian, for any likelihood and with no
   independence assumption. The draws are a randomised Sobol sequence, shared by the queries: unbiased, and with
   a few hundred points as good as thousands of independent ones.
+
+For the logistic softmax the first two are E[sigmoid(f_c)] and exp E[log sigmoid(f_c)], normalised.
 
 The paper takes the one-dimensional expectations by Gauss-Hermite quadrature, which is off by percents once the
 standard deviation of a difference exceeds the sigmoid's width. Here the logistic distribution is written as a
@@ -33,7 +36,7 @@ from polyshot.gp._expectations import expected_log_sigmoids, log_expected_sigmoi
 from polyshot.gp._threads import in_threads
 from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.checks import check_query, check_sites, check_task
-from polyshot.gp.likelihoods import Likelihood, OneVsEach
+from polyshot.gp.likelihoods import Likelihood, LogisticSoftmax, OneVsEach
 from polyshot.gp.model import GPModel, chain_chunks
 from polyshot.gp.posterior import Logits, Mean, Sites, cholesky
 from polyshot.gp.random import Seeds, as_generators
@@ -137,6 +140,9 @@ def class_log_probs(
     if rule == "monte-carlo":
         if noise is None:
             raise InputError("the rule 'monte-carlo' needs standard normal noise [..., M, S, C]")
+        *chains, _, n_way = logits.mean.shape
+        if (*noise.shape[:-2], noise.shape[-1]) != (*chains, n_way):
+            raise InputError(f"the noise must be {[*chains, 'S', n_way]}; its shape is {tuple(noise.shape)}")
         if _compiles(logits, likelihood):
             return _compiled_monte_carlo(logits, noise)
         spread = noise[..., None, :, :] @ _root(logits.covariance).mT
@@ -144,8 +150,11 @@ def class_log_probs(
         return torch.logsumexp(log_probs, -2) - math.log(noise.shape[-2])
     if rule not in ("sigmoid", "log-sigmoid"):
         raise InputError(f"unknown rule {rule!r}; there are 'sigmoid', 'log-sigmoid' and 'monte-carlo'")
+    if isinstance(likelihood, LogisticSoftmax):
+        expectation = expected_log_sigmoid if rule == "log-sigmoid" else log_expected_sigmoid
+        return log_softmax(expectation(logits.mean, logits.covariance.diagonal(dim1=-2, dim2=-1)), -1)
     if not isinstance(likelihood, OneVsEach):
-        raise InputError(f"the rule {rule!r} is for the one-vs-each likelihood; use 'monte-carlo'")
+        raise InputError(f"the rule {rule!r} is for one-vs-each and the logistic softmax; use 'monte-carlo'")
     # Each pair of classes i < j once, for both of its comparisons.
     n_way = logits.mean.shape[-1]
     i, j = torch.triu_indices(n_way, n_way, 1, device=logits.mean.device)

@@ -26,7 +26,7 @@ from torch import Tensor
 from polyshot.errors import InputError
 from polyshot.gp._anderson import Anderson
 from polyshot.gp.arrays import as_array
-from polyshot.gp.checks import check_query, check_task
+from polyshot.gp.checks import NOT_DEFINITE, check_positive_count, check_query, check_task
 from polyshot.gp.posterior import Logits, Sites, cholesky, one_hot
 from polyshot.gp.predictive import log_expected_sigmoid_slopes
 
@@ -138,7 +138,7 @@ def _inverse(H: Tensor) -> tuple[Tensor, float]:
     """Inverse and log-determinant of a positive definite matrix, by the LAPACK that is faster here; overwrites H."""
     L, not_definite = dpotrf(as_array(H).T, lower=1, clean=0, overwrite_a=1)
     if not_definite:
-        raise InputError("the kernel matrix is not positive semi-definite to working precision")
+        raise InputError(NOT_DEFINITE)
     log_det = 2 * float(np.log(L.diagonal()).sum())
     upper = torch.from_numpy(dpotri(L, lower=1, overwrite_c=1)[0].T).to(H.device)
     inverse = upper.triu()
@@ -176,6 +176,7 @@ def fit_tied_propagation(
     `start` is a pair (w, kappa) to begin from.
     """
     K, y = check_task(K, y, n_way)
+    check_positive_count("max_sweeps", max_sweeps)
     there = ~one_hot(y, n_way)
     prior = (2 * K.diagonal())[:, None].expand(there.shape)
     w, kappa = _matched(torch.zeros_like(prior), prior, there)[:2] if start is None else start

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from polyshot.errors import InputError
-from polyshot.gp.checks import check_task
+from polyshot.gp.checks import check_positive_count, check_task
 from polyshot.gp.one_vs_each import OneVsEachGP
 from polyshot.gp.polya_gamma import polya_gamma_mean
 from polyshot.gp.posterior import Mean, Sites, full_mean, residual
@@ -52,10 +52,11 @@ def fit_variational(
     b = model.comparisons(y, n_way)
     mu = full_mean(mean, b.shape, K)
     if start is None:  # the root mean square of psi under the prior: near the answer at every scale of K
-        start = torch.where(b > 0, (2 * K.diagonal(dim1=-2, dim2=-1)).sqrt()[..., None].clamp(min=1e-6), 0.0)
+        start = (2 * K.diagonal(dim1=-2, dim2=-1)).sqrt()[..., None].expand(b.shape)
     elif start.shape != b.shape:
         raise InputError(f"start must be a tilt of shape {tuple(b.shape)}; its shape is {tuple(start.shape)}")
-    tilt = last = start.double()
+    check_positive_count("max_iterations", max_iterations)
+    tilt = last = torch.where(b > 0, start.double().clamp(min=1e-6), 0.0)
     omega = polya_gamma_mean(b, tilt)
     # A finished task stays as it is while others go on, so that it does not depend on them.
     active = torch.ones(*y.shape[:-1], 1, 1, dtype=torch.bool, device=K.device)

@@ -144,7 +144,7 @@ def check_support(support: LabelledSet, n_way: int) -> LabelledSet:
         raise InputError(
             f"a {n_way}-way support set has examples of each class 0..{n_way - 1}; its labels are {labels}"
         )
-    return support
+    return LabelledSet(x, y.long())
 
 
 def feature_shape(backbone: nn.Module, space: Space) -> tuple[int, ...]:
@@ -156,13 +156,14 @@ def feature_shape(backbone: nn.Module, space: Space) -> tuple[int, ...]:
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Evaluation mode and no gradients inside, what it was afterwards."""
-    was_training = module.training
+    was_training = {part: part.training for part in module.modules()}
     module.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        module.train(was_training)
+        for part, training in was_training.items():
+            part.training = training
 
 
 def averaged_statistics(module: nn.Module, n: int) -> Iterator[int]:

@@ -21,6 +21,7 @@ from polyshot.errors import InputError
 from polyshot.gp import Prediction
 from polyshot.methods.base import FewShotMethod, QueryFunction, Space
 from polyshot.methods.inner_loop import average, check_positive, n_features, ranks_of_appearance
+from polyshot.methods.options import check_choices
 from polyshot.methods.svgd import stein_direction
 
 Particles = Float[Tensor, "m c d1"]
@@ -46,6 +47,7 @@ class BayesianMAML(FewShotMethod):
         self.n_particles = n_particles
         self.n_steps = self.test_steps = n_steps
         self.inner_rate = inner_rate
+        check_choices(type(self), likelihood=likelihood)
         self.likelihood = likelihood
         d = n_features(self.backbone, space)
         self.log_scale = nn.Parameter(torch.full((d + 1,), -0.5 * math.log(d)))
@@ -113,6 +115,7 @@ class ChaserBayesianMAML(BayesianMAML):
         self.n_leader_steps = n_leader_steps
         self.test_steps = test_steps
         self.leader_rate = leader_rate
+        check_choices(type(self), distance=distance)
         self.distance = distance
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:

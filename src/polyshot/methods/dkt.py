@@ -2,9 +2,9 @@
 Setting via Deep Kernels", NeurIPS 2020.
 
 Classification as regression: each class's logit is a GP observed with Gaussian noise at +1 for its examples and -1 for
-all others. The posterior and the marginal likelihood are exact; the kernel, the constant mean and the noise are learned
-by the latter, over support and query together. Class probabilities are the normalised Gaussian likelihood, averaged
-over the posterior of the logits.
+all others. The posterior and the marginal likelihood are exact; the kernel and the constant mean are learned by the
+latter, over support and query together. The noise stays as it is given: learned, it falls below what new classes bear.
+Class probabilities are the normalised Gaussian likelihood, averaged over the posterior of the logits.
 """
 
 from collections.abc import Sequence
@@ -31,6 +31,7 @@ class DKT(GPMethod):
         kernel: str = "dkt-cosine",
         log_scale: float = 0.0,
         noise: float = 0.1,
+        learn_noise: bool = False,
         kernel_rate: float = 3e-2,
     ) -> None:
         super().__init__(
@@ -46,11 +47,12 @@ class DKT(GPMethod):
         )
         if not noise > 0:
             raise InputError(f"the noise variance must be positive, not {noise}")
-        self.raw_noise = nn.Parameter(torch.tensor(noise).double().expm1().log().float())
+        self.noise = noise
+        self.raw_noise = nn.Parameter(torch.tensor(noise).double().expm1().log().float()) if learn_noise else None
 
     def model(self) -> LeastSquaresGP:
-        """The model with the noise learned so far."""
-        return LeastSquaresGP(softplus(self.raw_noise.double()))
+        """The model with the noise given, or learned so far."""
+        return LeastSquaresGP(self.noise if self.raw_noise is None else softplus(self.raw_noise.double()))
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
         """The observations, which are the same for every draw."""

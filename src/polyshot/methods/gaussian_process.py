@@ -138,12 +138,11 @@ class GPMethod(FewShotMethod):
         if len({(e.support.y.shape, e.query.y.shape, e.n_way) for e in episodes}) > 1:
             return super().predict_episodes(episodes, seeds)
         n_way = episodes[0].n_way
-        for episode in episodes:
-            check_support(episode.support, n_way)
+        supports = [check_support(episode.support, n_way) for episode in episodes]
         rngs = [as_generator(seed) for seed in seeds]
         with evaluating(self):
-            x = torch.stack([self.features(e.support.x) for e in episodes])
-            y = torch.stack([e.support.y for e in episodes])
+            x = torch.stack([self.features(support.x) for support in supports])
+            y = torch.stack([support.y for support in supports])
             K = self.prediction_scale() * self.kernel(x)
             sites = self.posterior(K, y, n_way, rngs)
             query = torch.stack([self.features(e.query.x) for e in episodes])

@@ -12,8 +12,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from polyshot.gp import ConstantMean, LogisticSoftmaxGP, Sites, make_kernel
+from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
+from polyshot.methods.options import check_choices
 
 
 class LogisticSoftmax(GPMethod):
@@ -31,18 +33,20 @@ class LogisticSoftmax(GPMethod):
         n_chains: int = 20,
         n_steps: int = 1,
         test_steps: int = 50,
+        rule: Rule = "log-sigmoid",
     ) -> None:
         super().__init__(
             space,
             backbone,
             make_kernel(kernel, log_scale=log_scale),
             objective=objective,
-            rule="monte-carlo",
+            rule=rule,
             n_chains=n_chains,
             n_steps=n_steps,
             kernel_rate=kernel_rate,
             mean=ConstantMean(),
         )
+        check_choices(type(self), rule=rule)
         self.test_steps = test_steps
 
     def model(self) -> LogisticSoftmaxGP:

@@ -22,6 +22,7 @@ from polyshot.errors import InputError
 from polyshot.gp import Prediction
 from polyshot.methods.base import FewShotMethod, QueryFunction, Space
 from polyshot.methods.inner_loop import Tensors, check_positive, gradient_step, n_features
+from polyshot.methods.options import check_choices
 
 
 class MAML(FewShotMethod):
@@ -51,6 +52,7 @@ class MAML(FewShotMethod):
         self.inner_rate = protocol[1] if inner_rate is None else inner_rate
         check_positive("maml", n_steps=self.n_steps, inner_rate=self.inner_rate, n_way=n_way)
         self.first_order = first_order
+        check_choices(type(self), head=head)
         self.n_features = n_features(self.backbone, space)
         self.head = nn.Linear(self.n_features, n_way) if head == "per-class" else None
 

@@ -48,6 +48,13 @@ def check_options(name: str, method: type, values: Mapping[str, Any]) -> dict[st
     return {key: _converted(name, known[key], value) for key, value in values.items()}
 
 
+def check_choices(method: type, **values: str) -> None:
+    """InputError unless each value is one that the option of that name has."""
+    known = method_options(method)
+    for key, value in values.items():
+        _converted(method.__name__, known[key], value)
+
+
 def _converted(method: str, option: Option, value: Any) -> Any:
     wanted = f"{method}'s option {option.name} is {option.kind}, not {value!r}"
     if option.choices:
@@ -62,7 +69,7 @@ def _converted(method: str, option: Option, value: Any) -> Any:
     if target in (int, float) and not isinstance(value, bool):
         try:
             value = int(value) if target is int and float(value) == int(float(value)) else float(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(wanted) from error
     if not isinstance(value, target) or (isinstance(value, bool) and target is not bool):
         raise InputError(wanted)

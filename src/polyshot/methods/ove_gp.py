@@ -19,14 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from polyshot.data.episodes import Episode
+from polyshot.errors import InputError
 from polyshot.gp import OneVsEachGP, Sites, fit_propagation, make_kernel
 from polyshot.gp.climb import climb
 from polyshot.gp.objectives import Slope
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
+from polyshot.methods.options import check_choices
 
-_STEP, _REACH = 0.4, 20  # of the search for the prediction's factor
+_STEP, _REACH, _LIMIT = 0.4, 20, 8.0  # of the search for the logarithm of the prediction's factor
 
 
 class OVEGP(GPMethod):
@@ -62,6 +64,7 @@ class OVEGP(GPMethod):
             kernel_rate=kernel_rate,
             slope=slope,
         )
+        check_choices(type(self), inference=inference, rule=rule, slope=slope)
         self.inference = inference
         self.test_steps = test_steps
         self.register_buffer("log_factor", torch.zeros(()) if calibrate else None)
@@ -80,13 +83,19 @@ class OVEGP(GPMethod):
             return
         factor, start = self.log_factor, float(self.log_factor)
 
+        def set_factor(step: float) -> None:
+            factor.fill_(min(_LIMIT, max(-_LIMIT, start + _STEP * step)))
+
         def likelihood(step: int) -> float:
-            factor.fill_(start + _STEP * step)
-            predictions = self.predict_episodes(episodes, range(len(episodes)))
+            set_factor(float(step))
+            try:
+                predictions = self.predict_episodes(episodes, range(len(episodes)))
+            except InputError:  # a scale beyond double precision
+                return -1e9
             pairs = zip(predictions, episodes, strict=True)
             return float(torch.stack([p.log_probs.gather(-1, e.query.y[:, None]).mean() for p, e in pairs]).mean())
 
-        factor.fill_(start + _STEP * climb(likelihood, _REACH))
+        set_factor(climb(likelihood, _REACH))
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
         """The last step of the chains, or the sites of expectation propagation."""

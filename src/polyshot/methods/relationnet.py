@@ -18,6 +18,7 @@ from polyshot.backbones import Conv4
 from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.gp import Prediction
 from polyshot.methods.base import FewShotMethod, QueryFunction, Space, feature_shape
+from polyshot.methods.options import check_choices
 from polyshot.methods.protonet import prototypes
 
 _WIDTH, _HIDDEN = 64, 8
@@ -30,6 +31,7 @@ class RelationNet(FewShotMethod):
         self, space: Space, backbone: nn.Module | None = None, *, loss: Literal["mse", "softmax"] = "mse"
     ) -> None:
         super().__init__(space, backbone)
+        check_choices(type(self), loss=loss)
         self.loss_type = loss
         self.relation = RelationModule(feature_shape(self.backbone, space))
 

@@ -81,3 +81,13 @@ def test_a_new_feature_count_and_an_unfitted_model_are_refused(fitted):
         fitted.predict(np.zeros((2, 5)))
     with pytest.raises(NotFittedError):
         OneVsEachClassifier().predict(np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "linear", "rbf", "normalized-rbf"])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_the_other_queries_do_not_matter_to_the_answer(kernel, shift):
+    X, y, queries, _, _ = blobs()
+    model = OneVsEachClassifier(kernel, log_scale=3.0).fit(X + shift, y)
+    alone = model.predict_proba(queries + shift)
+    among = model.predict_proba(np.concatenate([queries + shift, np.full((1, 32), 1e9)]))[:-1]
+    np.testing.assert_allclose(among, alone, rtol=1e-9)

@@ -65,10 +65,9 @@ class Covariance:
                 roots = bool((X >= 0).all())
                 share = len(X) / (len(X) + _EXAMPLES_TO_TRUST_A_MEAN)
                 centre = share * _direction(X.sqrt() if roots else X).mean(0)
-            elif kernel == "rbf":
-                unit = _typical_distance(X) / np.sqrt(X.shape[1])
             else:
                 centre = X.mean(0)
+                unit = _typical_distance(X) / np.sqrt(X.shape[1]) if kernel == "rbf" else 1.0
         elif not callable(kernel):
             raise InputError(f"a kernel is a name, a polyshot kernel or a function of two arrays, not {kernel!r}")
         raw = Covariance(kernel, roots, centre, unit, 1.0, intercept)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from blobs import blobs
 
-from polyshot.estimator import OneVsEachClassifier, hyperparameters
+from polyshot.estimator import OneVsEachClassifier, classifier, hyperparameters
 
 
 def test_one_shot_leaves_the_scale_to_the_prior_and_many_overrule_it():
@@ -86,3 +86,19 @@ def test_the_scale_of_the_cosine_is_in_units_of_the_scatter_between_classes():
         scatters.append(np.sqrt((((between - between.mean()) ** 2).sum() + 5 * 0.1**2) / (len(between) + 5)))
     assert scales[1] - scales[0] == pytest.approx(np.log(scatters[0] / scatters[1]), abs=1e-9)
     assert scales[1] > scales[0] + 0.8
+
+
+def test_an_addition_that_fails_leaves_the_classifier_as_it_was(monkeypatch):
+    X, y, queries, _, _ = blobs()
+    model = OneVsEachClassifier().fit(X, y)
+    before = model.predict_proba(queries)
+    for n in (2, len(X)):  # with the choices there are, and chosen anew
+        with monkeypatch.context() as patch:
+            patch.setattr(classifier, "fit_posterior", lambda *_, **__: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                model.add(X[:n] + 1, np.full(n, 9))
+        np.testing.assert_array_equal(model.predict_proba(queries), before)
+        assert list(model.classes_) == [0, 1, 2, 3]
+        assert model.n_chosen_ == len(model.X_fit_) == len(model.labels_) == len(X)
+    model.add(X[:2] + 1, [9, 9])
+    assert list(model.classes_) == [0, 1, 2, 3, 9]

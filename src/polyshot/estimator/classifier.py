@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from copy import copy
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -85,15 +86,17 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         before, n = self.classes_, len(self.X_fit_)
         names = np.concatenate([before[self.labels_], y])
         self._check_memory(len(names))
-        self.classes_, labels = np.unique(names, return_inverse=True)
-        self.X_fit_, self.labels_ = np.concatenate([self.X_fit_, X]), labels.astype(np.int64)
+        grown = copy(self)  # all or nothing: a failure leaves this one as it was
+        grown.classes_, labels = np.unique(names, return_inverse=True)
+        grown.X_fit_, grown.labels_ = np.concatenate([self.X_fit_, X]), labels.astype(np.int64)
         if len(names) >= 2 * self.n_chosen_:
-            self._choose_and_condition()
-            return self
-        start = None
-        if self.posterior_.tied:
-            start = self._extended_sites(torch.from_numpy(np.searchsorted(self.classes_, before)), n)
-        self._condition(self._support_covariance(), start)
+            grown._choose_and_condition()
+        else:
+            start = None
+            if self.posterior_.tied:
+                start = grown._extended_sites(torch.from_numpy(np.searchsorted(grown.classes_, before)), n)
+            grown._condition(grown._support_covariance(), start)
+        vars(self).update(vars(grown))
         return self
 
     def decision_function(self, X: Any) -> Array:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from blobs import blobs
 
-from polyshot.estimator import OneVsEachClassifier, classifier, hyperparameters
+from polyshot.estimator import OneVsEachClassifier, classifier, covariance, hyperparameters
 
 
 def test_one_shot_leaves_the_scale_to_the_prior_and_many_overrule_it():
@@ -24,8 +24,8 @@ def test_adding_examples_ends_where_fitting_all_would():
     afresh = OneVsEachClassifier(kernel="rbf", log_scale=3.0).fit(X[first], y[first])
     afresh.X_fit_, afresh.labels_, afresh.classes_, afresh.covariance_ = X, y, np.arange(5), unit
     afresh._condition(afresh._support_covariance())
-    order = np.argsort(np.r_[np.flatnonzero(first), np.flatnonzero(~first)])
-    np.testing.assert_allclose(model.weights_.numpy()[order], afresh.weights_.numpy(), atol=5e-3)
+    weights = [m.weights_.numpy()[np.lexsort(m.X_fit_.T)] for m in (model, afresh)]
+    np.testing.assert_allclose(*weights, atol=5e-3)
     np.testing.assert_allclose(model.predict_proba(queries), afresh.predict_proba(queries), atol=2e-3)
 
 
@@ -64,6 +64,19 @@ def test_a_part_of_many_examples_chooses_a_scale_as_good_as_all_would(monkeypatc
     assert by_part.log_scale_ != by_all.log_scale_
     losses = [-m.predict_log_proba(queries)[np.arange(len(labels)), labels].mean() for m in (by_all, by_part)]
     assert losses[1] < 1.05 * losses[0]
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "rbf"])
+def test_neither_the_order_of_many_examples_nor_the_names_of_their_classes_matter(monkeypatch, kernel):
+    monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
+    monkeypatch.setattr(hyperparameters, "_MOST_ROWS", 40)
+    monkeypatch.setattr(covariance, "_MOST_FOR_A_DISTANCE", 50)
+    X, y, queries, _, _ = blobs(n_way=16, n_shot=10, n_query=2, dim=8)
+    one = OneVsEachClassifier(kernel).fit(X, y)
+    names, order = np.random.default_rng(1).permutation(16), np.random.default_rng(2).permutation(len(y))
+    other = OneVsEachClassifier(kernel).fit(X[order], names[y[order]])
+    assert other.log_scale_ == pytest.approx(one.log_scale_, abs=1e-9)
+    np.testing.assert_allclose(other.predict_proba(queries)[:, names], one.predict_proba(queries), atol=1e-6)
 
 
 def test_the_part_has_equal_classes_or_some_classes_with_ten_examples(monkeypatch):

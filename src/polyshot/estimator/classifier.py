@@ -18,7 +18,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
-from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, choose_log_scale
+from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import INFERENCES, check_memory, fit_posterior, fit_with_none
 from polyshot.gp.arrays import as_tensor
 from polyshot.gp.posterior import one_hot
@@ -70,7 +70,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise InputError(f"{type(self).__name__} needs 2 classes or more; y has 1 class, {self.classes_[0]!r}")
         self._check_memory(len(X))
-        self.X_fit_, self.labels_ = X.copy(), labels.astype(np.int64)
+        self.X_fit_, self.labels_ = X, labels.astype(np.int64)
         self._choose_and_condition()
         return self
 
@@ -167,7 +167,9 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _choose_and_condition(self) -> None:
         """Centre, unit and scale from the examples there are, and the posterior."""
-        self.n_chosen_ = len(self.X_fit_)
+        order = by_content(self.X_fit_)
+        self.X_fit_, self.labels_ = self.X_fit_[order], self.labels_[order]
+        self.n_chosen_ = len(order)
         self.covariance_ = Covariance.of(self.kernel, as_tensor(self.X_fit_))
         K, start = self._support_covariance(), None
         if self.log_scale == "auto":

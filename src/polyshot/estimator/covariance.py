@@ -33,6 +33,7 @@ DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")
 _INTERCEPTS = {"cosine": 0.5, "dkt-cosine": 0.5, "linear": 10.0}
 _EXAMPLES_TO_TRUST_A_MEAN = 10.0
 _FEWEST_OF_AN_EMBEDDING = 100
+_MOST_FOR_A_DISTANCE = 1000
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,6 @@ def _direction(x: Tensor) -> Tensor:
 
 def _typical_distance(X: Tensor) -> float:
     """Median distance of different rows, of the first thousand if there are more; one if there is none."""
-    distances = torch.pdist(X[:1000])
+    distances = torch.pdist(X[:_MOST_FOR_A_DISTANCE])
     positive = distances[distances > 0]
     return float(positive.median()) if len(positive) else 1.0

@@ -17,6 +17,13 @@ def test_tensors_are_taken_and_arrays_returned(fitted):
     np.testing.assert_allclose(p, fitted.predict_proba(queries))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_tensors_of_every_precision_are_taken(dtype):
+    X, y, queries, labels, _ = blobs()
+    model = OneVsEachClassifier().fit(torch.tensor(X, dtype=dtype, requires_grad=True), torch.from_numpy(y))
+    assert model.score(torch.tensor(queries, dtype=dtype), labels) > 0.9
+
+
 def test_views_that_run_backwards_are_taken():
     X, y, queries, _, _ = blobs()
     model = OneVsEachClassifier().fit(X[:, ::-1], y)

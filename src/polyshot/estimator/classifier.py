@@ -234,4 +234,7 @@ def _check_targets(y: NDArray[Any]) -> None:
 
 def _array(x: Any) -> Any:
     """A tensor as the array that scikit-learn's checks understand; everything else as it is."""
-    return x.detach().cpu().numpy() if isinstance(x, Tensor) else x
+    if not isinstance(x, Tensor):
+        return x
+    x = x.detach().cpu()
+    return (x.double() if x.is_floating_point() else x).numpy()

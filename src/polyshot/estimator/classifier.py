@@ -69,7 +69,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(f"{type(self).__name__} needs 2 classes or more; y has 1 class, {self.classes_[0]!r}")
-        self._check_memory(len(X))
+        self._check_memory(len(X), len(self.classes_))
         self.X_fit_, self.labels_ = X, labels.astype(np.int64)
         self._choose_and_condition()
         return self
@@ -85,9 +85,9 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_targets(y)
         before, n = self.classes_, len(self.X_fit_)
         names = np.concatenate([before[self.labels_], y])
-        self._check_memory(len(names))
         grown = copy(self)  # all or nothing: a failure leaves this one as it was
         grown.classes_, labels = np.unique(names, return_inverse=True)
+        self._check_memory(len(names), len(grown.classes_))
         grown.X_fit_, grown.labels_ = np.concatenate([self.X_fit_, X]), labels.astype(np.int64)
         if len(names) >= 2 * self.n_chosen_:
             grown._choose_and_condition()
@@ -96,7 +96,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if self.posterior_.tied:
                 start = grown._extended_sites(torch.from_numpy(np.searchsorted(grown.classes_, before)), n)
             grown._condition(grown._support_covariance(), start)
-        vars(self).update(vars(grown))
+        self.__dict__.update(grown.__dict__)
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -157,8 +157,8 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.log_scale != "auto" and not number:
             raise InputError(f'log_scale is a finite number or "auto", not {self.log_scale!r}')
 
-    def _check_memory(self, n: int) -> None:
-        check_memory(self.inference, n, len(self.classes_), self.n_features_in_, self.n_chains, self.n_steps)
+    def _check_memory(self, n: int, n_way: int) -> None:
+        check_memory(self.inference, n, n_way, self.n_features_in_, self.n_chains, self.n_steps)
 
     def _support_covariance(self) -> Tensor:
         X = as_tensor(self.X_fit_)

@@ -1,8 +1,10 @@
 """The posterior by any of the ways of polyshot.gp, behind one face: weights of the mean logits, and query logits."""
 
+import contextlib
 import os
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +22,7 @@ from polyshot.gp.tied import TiedConditional, fit_tied_propagation
 
 INFERENCES = ("auto", "propagation", "variational", "gibbs")
 _LARGEST_R_HAT = 1.1
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,23 @@ def needed_bytes(inference: str, n: int, n_way: int, n_features: int, n_chains: 
     return 8 * numbers
 
 
+def memory_bytes() -> float:
+    """Memory of the machine, or of the container where that has less; infinite where the system tells neither."""
+    sizes = [float("inf")]
+    with contextlib.suppress(AttributeError, ValueError):  # Unix alone has sysconf
+        sizes.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        sizes.append(float(_CONTAINER_LIMIT.read_text()))
+    return min(sizes)
+
+
 def check_memory(inference: str, n: int, n_way: int, n_features: int, n_chains: int, n_steps: int) -> None:
     """Refuse before the first large allocation what would not fit."""
     needed = needed_bytes(inference, n, n_way, n_features, n_chains, n_steps)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = memory_bytes()
     if needed > 0.8 * there:
         advice = "" if inference in ("auto", "propagation") else ' or inference="propagation"'
         raise InputError(
-            f"{n:,} examples of {n_way:,} classes need about {needed / 2**30:,.0f} GB with "
-            f"inference={inference!r}, this machine has {there / 2**30:,.0f} GB; fit fewer examples a class{advice}"
+            f"{n:,} examples of {n_way:,} classes need about {needed / 2**30:,.1f} GB with "
+            f"inference={inference!r}, this machine has {there / 2**30:,.1f} GB; fit fewer examples a class{advice}"
         )

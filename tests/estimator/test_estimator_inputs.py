@@ -86,8 +86,9 @@ def test_constant_features_and_zero_rows_do_no_harm():
 def test_a_new_feature_count_and_an_unfitted_model_are_refused(fitted):
     with pytest.raises(ValueError, match="32 features"):
         fitted.predict(np.zeros((2, 5)))
-    with pytest.raises(NotFittedError):
-        OneVsEachClassifier().predict(np.zeros((2, 5)))
+    for method in ("predict", "predict_proba", "decision_function", "outlier_score", "latent_mean_and_covariance"):
+        with pytest.raises(NotFittedError):
+            getattr(OneVsEachClassifier(), method)(np.zeros((2, 5)))
 
 
 @pytest.mark.parametrize("kernel", ["cosine", "linear", "rbf", "normalized-rbf"])

@@ -1,13 +1,16 @@
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 from blobs import blobs
 
 from polyshot.errors import InputError
-from polyshot.estimator import OneVsEachClassifier, inference
+from polyshot.estimator import OneVsEachClassifier, classifier, inference
+from polyshot.gp.one_vs_each import OneVsEachConditional
+from polyshot.gp.tied import TiedConditional
 
 # VmHWM is the largest memory so far; writing 5 to clear_refs makes it begin again.
 MEASURE = """
@@ -68,3 +71,31 @@ def test_an_addition_is_refused_for_the_classes_that_there_would_be(monkeypatch)
     with pytest.raises(InputError, match="102 examples of 94 classes"):
         model.add(np.ones((92, 32)), np.arange(2, 94))
     assert list(model.classes_) == [0, 1]
+
+
+@pytest.mark.parametrize("inference", ["propagation", "variational", "gibbs"])
+def test_covariances_of_many_queries_come_in_chunks_from_one_factorisation(monkeypatch, inference):
+    X, y, queries, _, _ = blobs(n_query=50)
+    model = OneVsEachClassifier(inference=inference, n_steps=60, n_chains=20, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+    mean, covariance = model.latent_mean_and_covariance(queries)
+    limit = 40_000
+    monkeypatch.setattr(classifier, "_CHUNK_NUMBERS", limit)
+    sizes, conditions = [], []
+    for kind in (TiedConditional, OneVsEachConditional):
+        query = kind.query
+
+        def watched(self, K_star, k_star_star, query=query):
+            logits = query(self, K_star, k_star_star)
+            sizes.append(len(logits.mean) * len(K_star) * 4 * len(X))
+            conditions.append(id(self))
+            return logits
+
+        monkeypatch.setattr(kind, "query", watched)
+    again = model.latent_mean_and_covariance(queries)
+    assert len(sizes) > len(set(conditions)) == 1
+    assert max(sizes) <= limit
+    np.testing.assert_allclose(again[0], mean, rtol=1e-12)
+    np.testing.assert_allclose(again[1], covariance, rtol=1e-9, atol=1e-12)

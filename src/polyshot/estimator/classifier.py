@@ -101,12 +101,12 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Array:
         """Posterior mean logits [n, C]; for two classes [n], the second's less the first's."""
-        logits = self._mean_logits(X)
+        logits = self._mean_logits(X).numpy()
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the class probabilities [n, C]."""
-        return torch.log_softmax(torch.from_numpy(self._mean_logits(X)), -1).numpy()
+        return torch.log_softmax(self._mean_logits(X), -1).numpy()
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities [n, C], in the order of classes_."""
@@ -114,23 +114,29 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row."""
-        best = self._mean_logits(X).argmax(1)
+        best = self._mean_logits(X).argmax(1).numpy()
         names: NDArray[Any] = self.classes_[best]
         return names
 
     def latent_mean_and_covariance(self, X: Any) -> tuple[Array, Array]:
         """Mean [n, C] and covariance [n, C, C] of the logits under the posterior."""
-        check_is_fitted(self)
-        parts = [self.posterior_.query(K_star, k) for K_star, k in self._query_covariances(X, len(self.classes_) ** 2)]
-        mean, covariance = (torch.cat(list(x)).numpy() for x in zip(*parts, strict=True))
-        return mean, covariance
+        X = self._queries(X)
+        mean = self._logits(X, self.weights_)
+        covariance = torch.zeros(*mean.shape, mean.shape[1], dtype=mean.dtype)
+        for conditional in self.posterior_.conditionals():
+            for rows, K_star in self._query_covariances(X, 2 * conditional.a.numel()):
+                k_star_star = np.exp(self.log_scale_) * self.covariance_.diagonal(X[rows]) + self.covariance_.intercept
+                logits = conditional.query(K_star, k_star_star)
+                spread = logits.mean - mean[rows]  # over the chains
+                covariance[rows] += logits.covariance.sum(0) + torch.einsum("mqc,mqd->qcd", spread, spread)
+        return mean.numpy(), covariance.div_(len(self.posterior_.sites.omega)).numpy()
 
     def outlier_score(self, X: Any) -> Array:
         """Larger = more likely none of the classes: logit of one more, without an example, less the largest logit."""
-        check_is_fitted(self)
+        X = self._queries(X)
         weights = self.weights_with_none_
-        logits = self._logits(X, weights) - self.covariance_.intercept * weights.sum(0).numpy()
-        score: Array = logits[:, -1] - logits[:, :-1].max(1)
+        logits = self._logits(X, weights) - self.covariance_.intercept * weights.sum(0)
+        score: Array = (logits[:, -1] - logits[:, :-1].amax(1)).numpy()
         return score
 
     def save(self, path: str | Path) -> None:
@@ -208,21 +214,22 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         full = torch.cat([full, typical.mean().expand(fresh, n_way)])
         return w, torch.where(one_hot(torch.from_numpy(self.labels_), n_way), 0.0, full)
 
-    def _query_covariances(self, X: Any, numbers_a_row: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """K_star and k_star_star of the rows of X, in chunks that bound the memory."""
-        X = validate_data(self, _array(X), dtype=np.float64, reset=False)
+    def _queries(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        return torch.tensor(np.ascontiguousarray(validate_data(self, _array(X), dtype=np.float64, reset=False)))
+
+    def _query_covariances(self, X: Tensor, numbers_a_row: int = 0) -> Iterator[tuple[slice, Tensor]]:
+        """Rows of X and their covariances with the support, in chunks that bound the memory."""
         support, scale, intercept = as_tensor(self.X_fit_), np.exp(self.log_scale_), self.covariance_.intercept
         size = max(1, _CHUNK_NUMBERS // (len(support) + X.shape[1] + numbers_a_row))
-        for part in torch.split(torch.tensor(np.ascontiguousarray(X)), size):
-            K_star, k_star_star = self.covariance_(part, support), self.covariance_.diagonal(part)
-            yield scale * K_star + intercept, scale * k_star_star + intercept
+        for rows in (slice(first, first + size) for first in range(0, len(X), size)):
+            yield rows, scale * self.covariance_(X[rows], support) + intercept
 
-    def _mean_logits(self, X: Any) -> Array:
-        check_is_fitted(self)
-        return self._logits(X, self.weights_)
+    def _mean_logits(self, X: Any) -> Tensor:
+        return self._logits(self._queries(X), self.weights_)
 
-    def _logits(self, X: Any, weights: Tensor) -> Array:
-        return torch.cat([K_star @ weights for K_star, _ in self._query_covariances(X)]).numpy()
+    def _logits(self, X: Tensor, weights: Tensor) -> Tensor:
+        return torch.cat([K_star @ weights for _, K_star in self._query_covariances(X)])
 
 
 def _check_targets(y: NDArray[Any]) -> None:

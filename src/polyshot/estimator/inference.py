@@ -1,8 +1,9 @@
-"""The posterior by any of the ways of polyshot.gp, behind one face: weights of the mean logits, and query logits."""
+"""The posterior by any of the ways of polyshot.gp, behind one face; and whether there is memory for it."""
 
 import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from polyshot.estimator.hyperparameters import NUMBERS_AT_ONCE
 from polyshot.gp import OneVsEachGP, Sites, elbo, fit_variational
 from polyshot.gp.model import _CHUNK_BYTES as CHUNK_BYTES
 from polyshot.gp.model import chain_chunks
+from polyshot.gp.one_vs_each import OneVsEachConditional
 from polyshot.gp.tied import TiedConditional, fit_tied_propagation
 
 INFERENCES = ("auto", "propagation", "variational", "gibbs")
@@ -34,30 +36,19 @@ class Posterior:
     sites: Sites
     tied: bool
 
+    def conditionals(self) -> Iterator[TiedConditional | OneVsEachConditional]:
+        """p(f | X, Y, sites), of so many chains at once as the memory allows."""
+        if self.tied:
+            yield TiedConditional.of(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
+        else:
+            for part in chain_chunks(self.sites):
+                yield OneVsEachGP().condition(self.K, self.y, part)
+
     def weights(self) -> Float[Tensor, "n c"]:
         """a with mean logits K_* a, averaged over the chains."""
-        if self.tied:
-            return self._tied().a
-        return torch.cat([OneVsEachGP().condition(self.K, self.y, part).a for part in chain_chunks(self.sites)]).mean(0)
-
-    def query(
-        self, K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]
-    ) -> tuple[Float[Tensor, "q c"], Float[Tensor, "q c c"]]:
-        """Mean and covariance of the query logits, over the chains too."""
-        if self.tied:
-            logits = self._tied().query(K_star, k_star_star)
-            return logits.mean[0], logits.covariance[0]
-        parts = [
-            OneVsEachGP().condition(self.K, self.y, part).query(K_star, k_star_star)
-            for part in chain_chunks(self.sites, len(K_star))
-        ]
-        means, covariances = (torch.cat(list(x)) for x in zip(*parts, strict=True))
-        mean = means.mean(0)
-        spread = means - mean
-        return mean, covariances.mean(0) + torch.einsum("mqc,mqd->qcd", spread, spread) / len(means)
-
-    def _tied(self) -> TiedConditional:
-        return TiedConditional.of(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
+        n_chains, *shape = self.sites.omega.shape
+        sums = [conditional.a.reshape(-1, *shape).sum(0) for conditional in self.conditionals()]
+        return torch.stack(sums).sum(0) / n_chains
 
 
 @torch.no_grad()

@@ -132,7 +132,11 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return mean.numpy(), covariance.div_(len(self.posterior_.sites.omega)).numpy()
 
     def outlier_score(self, X: Any) -> Array:
-        """Larger = more likely none of the classes: logit of one more, without an example, less the largest logit."""
+        """Larger = more likely none of the classes: logit of one more, without an example, less the largest logit.
+
+        By expectation propagation whatever `inference` is. Not with kernel="linear", where logits grow without end and
+        far points look known.
+        """
         X = self._queries(X)
         weights = self.weights_with_none_
         logits = self._logits(X, weights) - self.covariance_.intercept * weights.sum(0)

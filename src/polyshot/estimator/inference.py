@@ -66,14 +66,10 @@ def fit_posterior(
     """The posterior, the logarithm of the marginal likelihood, and R-hat if chains were run."""
     if inference == "variational":
         q = fit_variational(OneVsEachGP(), K, y, n_way, tolerance=1e-4)
+        _warn_unless(q.converged, f"the variational posterior has not converged after {q.n_iterations} iterations")
         return Posterior(K, y, q.sites, tied=False), float(elbo(OneVsEachGP(), K, y, q)), None
     fit, _ = fit_tied_propagation(K, y, n_way, start=start)
-    if not fit.converged:
-        warnings.warn(
-            f"expectation propagation has not converged after {fit.n_sweeps} sweeps; a smaller log_scale would help",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+    _warn_unless(fit.converged, f"expectation propagation has not converged after {fit.n_sweeps} sweeps")
     if inference != "gibbs":
         return Posterior(K, y, fit.sites, tied=True), fit.log_evidence, None
     draws, r_hat = run_chains(K, y, fit.sites, n_chains=n_chains, n_steps=n_steps, generator=generator)
@@ -90,12 +86,21 @@ def fit_posterior(
 def fit_with_none(posterior: Posterior, n_way: int, intercept: float) -> Float[Tensor, "n c"]:
     """Weights of the mean logits of the classes and, last, of one more, which every example has been told from.
 
-    Without the intercept that K has: how frequent a class is does not say how near a query is to it.
+    By expectation propagation, whatever gave the posterior. Without the intercept that K has: how frequent a class is
+    does not say how near a query is to it.
     """
     w, kappa = posterior.sites.omega[0].amax(-1), posterior.sites.kappa[0]
     start = w, torch.cat([kappa, kappa.sum(-1, keepdim=True) / (n_way - 1)], 1)
-    K = posterior.K - intercept
-    return fit_tied_propagation(K, posterior.y, n_way + 1, tolerance=1e-2, max_sweeps=30, start=start)[1].a
+    fit, conditional = fit_tied_propagation(
+        posterior.K - intercept, posterior.y, n_way + 1, tolerance=1e-2, start=start
+    )
+    _warn_unless(fit.converged, f"outlier_score has not converged after {fit.n_sweeps} sweeps")
+    return conditional.a
+
+
+def _warn_unless(converged: bool, text: str) -> None:
+    if not converged:
+        warnings.warn(f"{text}; a smaller log_scale would help", ConvergenceWarning, stacklevel=5)
 
 
 def needed_bytes(inference: str, n: int, n_way: int, n_features: int, n_chains: int, n_steps: int) -> float:

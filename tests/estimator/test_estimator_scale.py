@@ -45,6 +45,22 @@ def test_scale_and_centre_are_chosen_anew_once_the_examples_have_doubled(tmp_pat
         np.testing.assert_array_equal(grown.predict_proba(queries), afresh.predict_proba(queries))
 
 
+def test_the_scale_is_chosen_anew_once_the_classes_have_doubled(tmp_path):
+    X, y, queries, _, _ = blobs(n_way=5, n_shot=10, dim=128)
+    few = (y < 2) | (np.arange(len(y)) % 10 == 0)
+    X, y = X[few], y[few]
+    model = OneVsEachClassifier().fit(X[y < 2], y[y < 2])
+    chosen = model.log_scale_
+    model.add(X[y == 2], y[y == 2])
+    assert model.log_scale_ == chosen
+    model.save(tmp_path / "model")
+    afresh = OneVsEachClassifier().fit(X, y)
+    for grown in (model, OneVsEachClassifier.load(tmp_path / "model")):
+        grown.add(X[y > 2], y[y > 2])
+        assert grown.log_scale_ == afresh.log_scale_ != chosen
+        np.testing.assert_array_equal(grown.predict_proba(queries), afresh.predict_proba(queries))
+
+
 def test_length_counts_where_there_are_few_features_and_direction_where_there_are_many():
     generator = np.random.default_rng(0)
     for dim, name in ((2, "rbf"), (128, "cosine")):

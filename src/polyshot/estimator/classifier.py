@@ -75,10 +75,11 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def add(self, X: Any, y: Any) -> "OneVsEachClassifier":
-        """Take in further labelled examples, also of new classes, from where fit ended.
+        """Take in further labelled examples, also of new classes, without choosing anew what need not be.
 
-        Centre, unit and scale stay as they were chosen until there are twice as many examples; then all begins anew,
-        so that many small additions cost little and end where fit would.
+        Centre, unit and scale stay as they were chosen until there are twice as many examples or classes; then all
+        begins anew, so that many small additions cost little and end where fit would. Expectation propagation goes on
+        from the sites there are; the variational posterior and the chains begin anew.
         """
         check_is_fitted(self)
         X, y = validate_data(self, _array(X), _array(y), dtype=np.float64, reset=False)
@@ -89,7 +90,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         grown.classes_, labels = np.unique(names, return_inverse=True)
         self._check_memory(len(names), len(grown.classes_))
         grown.X_fit_, grown.labels_ = np.concatenate([self.X_fit_, X]), labels.astype(np.int64)
-        if len(names) >= 2 * self.n_chosen_:
+        if len(names) >= 2 * self.n_chosen_ or len(grown.classes_) >= 2 * self.n_classes_chosen_:
             grown._choose_and_condition()
         else:
             start = None
@@ -179,7 +180,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Centre, unit and scale from the examples there are, and the posterior."""
         order = by_content(self.X_fit_)
         self.X_fit_, self.labels_ = self.X_fit_[order], self.labels_[order]
-        self.n_chosen_ = len(order)
+        self.n_chosen_, self.n_classes_chosen_ = len(order), len(self.classes_)
         self.covariance_ = Covariance.of(self.kernel, as_tensor(self.X_fit_))
         K, start = self._support_covariance(), None
         if self.log_scale == "auto":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
 
 _FORMAT = "polyshot.OneVsEachClassifier 3"
-_NUMBERS = ("n_chosen_", "log_scale_", "log_marginal_likelihood_", "r_hat_")
+_NUMBERS = ("n_chosen_", "n_classes_chosen_", "log_scale_", "log_marginal_likelihood_", "r_hat_")
 
 
 def save(classifier: "OneVsEachClassifier", path: Path) -> None:

@@ -71,6 +71,25 @@ def test_an_impossible_fit_is_refused_at_once_with_the_memory_it_needs():
         OneVsEachClassifier().fit(X, (X[:, 0] > 0).astype(int))
 
 
+def test_added_labels_of_another_kind_are_refused():
+    X, y, *_ = blobs(n_way=2)
+    kinds = {
+        "integers": [y, y.astype(np.uint8), torch.from_numpy(y)],
+        "strings": [np.array(["no", "yes"])[y], np.array(["no", "yes"], dtype=object)[y]],
+        "booleans": [y > 0],
+        "floats": [y.astype(float), y.astype(np.float32)],
+    }
+    for first, labels in kinds.items():
+        model = OneVsEachClassifier(log_scale=3.0).fit(X, labels[0])
+        for second, others in kinds.items():
+            for other in others:
+                if first == second:
+                    assert len(model.add(X[:2], other[:2]).classes_) == 2
+                else:
+                    with pytest.raises(InputError, match=f"labels are {first} so far, not {second}"):
+                        model.add(X, other)
+
+
 def test_constant_features_and_zero_rows_do_no_harm():
     X, y, queries, labels, _ = blobs()
     X[:, 3] = 7.0

@@ -85,6 +85,8 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(self, _array(X), _array(y), dtype=np.float64, reset=False)
         _check_targets(y)
         before, n = self.classes_, len(self.X_fit_)
+        if _kind(y) != _kind(before):
+            raise InputError(f"the labels are {_kind(before)} so far, not {_kind(y)}, as {y[0]!r} is")
         names = np.concatenate([before[self.labels_], y])
         grown = copy(self)  # all or nothing: a failure leaves this one as it was
         grown.classes_, labels = np.unique(names, return_inverse=True)
@@ -242,6 +244,10 @@ def _check_targets(y: NDArray[Any]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         check_classification_targets(y)
+
+
+def _kind(labels: NDArray[Any]) -> str:
+    return {"b": "booleans", "i": "integers", "u": "integers", "f": "floats"}.get(labels.dtype.kind, "strings")
 
 
 def _array(x: Any) -> Any:

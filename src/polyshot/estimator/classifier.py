@@ -195,7 +195,8 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._condition(K, start)
 
     def _condition(self, K: Tensor, start: tuple[Tensor, Tensor] | None = None) -> None:
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        random_state = check_random_state(self.random_state)
+        seed = int(random_state.randint(2**31 - 1)) if self.inference == "gibbs" else 0
         self.posterior_, self.log_marginal_likelihood_, self.r_hat_ = fit_posterior(
             self.inference,
             np.exp(self.log_scale_) * K + self.covariance_.intercept,

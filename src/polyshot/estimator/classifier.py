@@ -157,7 +157,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Read what `save` wrote; nothing is unpickled."""
         from polyshot.estimator.storage import load
 
-        return load(Path(path))
+        return load(cls, Path(path))
 
     def _check_parameters(self) -> None:
         for name in ("n_chains", "n_steps"):
@@ -166,12 +166,13 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"{name} is a whole number above zero, not {value!r}")
         if self.inference not in INFERENCES:
             raise InputError(f"unknown inference {self.inference!r}; there are {', '.join(INFERENCES)}")
+        check_random_state(self.random_state)
         number = isinstance(self.log_scale, Real) and np.isfinite(float(self.log_scale))
         if self.log_scale != "auto" and not number:
             raise InputError(f'log_scale is a finite number or "auto", not {self.log_scale!r}')
 
     def _check_memory(self, n: int, n_way: int) -> None:
-        check_memory(self.inference, n, n_way, self.n_features_in_, self.n_chains, self.n_steps)
+        check_memory(self.inference, n, n_way, self.n_features_in_, int(self.n_chains), int(self.n_steps))
 
     def _support_covariance(self) -> Tensor:
         X = as_tensor(self.X_fit_)
@@ -195,15 +196,14 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._condition(K, start)
 
     def _condition(self, K: Tensor, start: tuple[Tensor, Tensor] | None = None) -> None:
-        random_state = check_random_state(self.random_state)
-        seed = int(random_state.randint(2**31 - 1)) if self.inference == "gibbs" else 0
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if self.inference == "gibbs" else 0
         self.posterior_, self.log_marginal_likelihood_, self.r_hat_ = fit_posterior(
             self.inference,
             np.exp(self.log_scale_) * K + self.covariance_.intercept,
             torch.from_numpy(self.labels_),
             len(self.classes_),
-            n_chains=self.n_chains,
-            n_steps=self.n_steps,
+            n_chains=int(self.n_chains),
+            n_steps=int(self.n_steps),
             generator=np.random.default_rng(seed),
             start=start,
         )

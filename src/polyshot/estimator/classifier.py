@@ -21,6 +21,7 @@ from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import INFERENCES, check_memory, fit_posterior, fit_with_none
 from polyshot.gp.arrays import as_tensor
+from polyshot.gp.checks import check_finite
 from polyshot.gp.posterior import one_hot
 
 Array = NDArray[np.float64]
@@ -237,7 +238,9 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._logits(self._queries(X), self.weights_)
 
     def _logits(self, X: Tensor, weights: Tensor) -> Tensor:
-        return torch.cat([K_star @ weights for _, K_star in self._query_covariances(X)])
+        logits = torch.cat([K_star @ weights for _, K_star in self._query_covariances(X)])
+        check_finite("X has rows too large for the kernel: their posterior mean", logits)
+        return logits
 
 
 def _check_targets(y: NDArray[Any]) -> None:

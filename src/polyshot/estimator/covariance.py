@@ -16,6 +16,7 @@ inputs share, in units of the logits and not of the kernel's scale (docs/estimat
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,7 +39,7 @@ _MOST_FOR_A_DISTANCE = 1000
 
 @dataclass(frozen=True)
 class Covariance:
-    """k(x, z) / size, with the mean of k(x, x) over the support set as its size, after roots, centre and unit.
+    """k(x, z) / size, with the mean of k(x, x) over the support set (zeros aside) as its size, after centre and unit.
 
     intercept is the variance that a logit has besides, whatever x and however large the scale.
     """
@@ -64,18 +65,23 @@ class Covariance:
                 if not bool(X.any()):
                     raise InputError(f'every row of X is a zero vector, which has no direction for kernel="{kernel}"')
                 roots = bool((X >= 0).all())
-                share = len(X) / (len(X) + _EXAMPLES_TO_TRUST_A_MEAN)
-                centre = share * _direction(X.sqrt() if roots else X).mean(0)
+                there = X[X.any(-1)]
+                share = len(there) / (len(there) + _EXAMPLES_TO_TRUST_A_MEAN)
+                centre = share * _direction(there.sqrt() if roots else there).mean(0)
             else:
                 centre = X.mean(0)
-                unit = _typical_distance(X) / np.sqrt(X.shape[1]) if kernel == "rbf" else 1.0
+                rows = X - centre
+                unit = _typical_distance(rows) / np.sqrt(X.shape[1]) if kernel == "rbf" else _largest(rows)
+        elif isinstance(kernel, Kernel):
+            kernel = deepcopy(kernel)  # yours may change after the fit
         elif not callable(kernel):
             raise InputError(f"a kernel is a name, a polyshot kernel or a function of two arrays, not {kernel!r}")
         raw = Covariance(kernel, roots, centre, unit, 1.0, intercept)
-        size = float(raw.diagonal(X).mean())
-        if not np.isfinite(size) or size < 0:
-            raise InputError(f"the kernel's diagonal has the mean {size}; it must be finite and not negative")
-        return replace(raw, size=size if size > 0 else 1.0)
+        variances = raw.diagonal(X)
+        if not bool((torch.isfinite(variances) & (variances >= 0)).all()):
+            raise InputError("the kernel's diagonal holds NaN, infinity or negative numbers for the rows of X")
+        positive = variances[variances > 0]
+        return replace(raw, size=float(positive.mean()) if len(positive) else 1.0)
 
     @property
     def is_cosine(self) -> bool:
@@ -120,12 +126,20 @@ class Covariance:
 
 def _direction(x: Tensor) -> Tensor:
     """Rows of length one; a zero row has no direction and stays zero."""
+    largest = x.abs().amax(-1, keepdim=True)
+    x = x / torch.where(largest > 0, largest, 1.0)  # whose squares are numbers
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / torch.where(norm > 0, norm, torch.inf)
 
 
 def _typical_distance(X: Tensor) -> float:
     """Median distance of different rows, of the first thousand if there are more; one if there is none."""
-    distances = torch.pdist(X[:_MOST_FOR_A_DISTANCE])
+    unit = _largest(X)
+    distances = torch.pdist(X[:_MOST_FOR_A_DISTANCE] / unit)
     positive = distances[distances > 0]
-    return float(positive.median()) if len(positive) else 1.0
+    return unit * float(positive.median()) if len(positive) else 1.0
+
+
+def _largest(X: Tensor) -> float:
+    """The largest entry, one if all are zero: in this unit squares neither over- nor underflow."""
+    return float(X.abs().max()) or 1.0

@@ -1,5 +1,6 @@
 """A fitted classifier as a checkpoint: its arrays as tensors, all the rest in the record; nothing is ever unpickled."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +58,8 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
         "tied": classifier.posterior_.tied,
         **{name: getattr(classifier, name) for name in _NUMBERS},
     }
-    if isinstance(classifier.kernel, Kernel):
-        tensors |= {f"kernel.{k}": v for k, v in classifier.kernel.state_dict().items()}
+    if isinstance(covariance.kernel, Kernel):
+        tensors |= {f"kernel.{k}": v for k, v in covariance.kernel.state_dict().items()}
     save_checkpoint(path, tensors, header, _FORMAT)
 
 
@@ -134,7 +135,7 @@ def _rebuilt(
         classifier.feature_names_in_ = np.array(header["feature_names"], dtype=object)
     classifier.classes_ = _classes(header)
     classifier.X_fit_, classifier.labels_ = X.numpy(), labels.numpy()
-    classifier.covariance_ = Covariance(kernel, centre=tensors["centre"], **header["covariance"])
+    classifier.covariance_ = Covariance(deepcopy(kernel), centre=tensors["centre"], **header["covariance"])
     for name in _NUMBERS:
         setattr(classifier, name, header[name])
     K = np.exp(classifier.log_scale_) * classifier._support_covariance() + classifier.covariance_.intercept

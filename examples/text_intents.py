@@ -41,11 +41,15 @@ def built_in() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarr
 
 
 def clinc150(path: Path, n_way: int = 5, n_shot: int = 5) -> tuple[np.ndarray, ...]:
-    """The same from CLINC150: the first banking intents, five sentences each to learn from and twenty to ask about."""
+    """The same from CLINC150: the first banking intents, five sentences each to learn from and twenty to ask about.
+
+    By lot, because neighbours in the file are one sentence in other words.
+    """
+    generator = np.random.default_rng(0)
     with np.load(path) as file:
         X, labels, names, domains = file["X"].astype(float), file["labels"], file["class_names"], file["class_domain"]
     classes = np.flatnonzero(domains == "banking")[:n_way]
-    rows = [np.flatnonzero(labels == c) for c in classes]
+    rows = [generator.permutation(np.flatnonzero(labels == c)) for c in classes]
     support, queries = (np.concatenate([r[part] for r in rows]) for part in (slice(0, n_shot), slice(n_shot, 25)))
     return X[support], names[labels[support]], X[queries], names[labels[queries]], X[labels < 0][:100]
 

@@ -66,6 +66,15 @@ def test_chains_agree_with_propagation():
     assert np.abs(exact.predict_proba(queries) - quick.predict_proba(queries)).mean() < 0.02
 
 
+def test_only_chains_draw_from_numpys_global_generator():
+    X, y, *_ = blobs(n_way=2, n_shot=2)
+    for inference, drawn in (("auto", False), ("variational", False), ("gibbs", True)):
+        np.random.seed(0)  # noqa: NPY002
+        before = str(np.random.get_state())  # noqa: NPY002
+        OneVsEachClassifier(inference=inference, log_scale=1.0).fit(X, y)
+        assert (str(np.random.get_state()) != before) == drawn  # noqa: NPY002
+
+
 def test_chains_end_when_they_have_mixed_and_say_so_when_they_have_not():
     X, y, *_ = blobs(n_way=5, n_shot=5)
     short = OneVsEachClassifier(inference="gibbs", n_steps=40, random_state=0)

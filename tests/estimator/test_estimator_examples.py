@@ -1,9 +1,15 @@
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
+
+
+def needs(name):
+    there = (Path(os.environ.get("POLYSHOT_DATA", ".")) / name).is_file()
+    return pytest.mark.skipif(not there, reason=f"{name} is not in $POLYSHOT_DATA")
 
 
 def example(name):
@@ -21,10 +27,27 @@ def test_text_intents_finds_what_is_out_of_scope(monkeypatch, capsys):
     assert "->" in capsys.readouterr().out
 
 
+@needs("clinc150_minilm.npz")
+def test_text_intents_of_clinc150_find_what_is_out_of_scope(capsys):
+    result = example("text_intents").main()
+    assert result["accuracy"] > 0.85
+    assert result["AUROC"] > 0.98
+    assert result["out of scope found"] > 0.9
+    assert result["in scope kept"] > 0.9
+    assert "-> account_blocked" in capsys.readouterr().out
+
+
 def test_image_features_have_a_better_log_loss_than_logistic_regression(monkeypatch):
     monkeypatch.delenv("POLYSHOT_DATA", raising=False)
     result = example("image_features").main()
     assert result["OneVsEachClassifier"] < result["LogisticRegression"]
+
+
+@needs("cub_efficientnet.npz")
+def test_birds_have_a_better_log_loss_than_by_logistic_regression(capsys):
+    result = example("image_features").main()
+    assert result["OneVsEachClassifier"] < result["LogisticRegression"]
+    assert capsys.readouterr().out.count("surer than 0.9") == 2
 
 
 def test_asking_for_the_least_sure_learns_faster_than_by_lot():

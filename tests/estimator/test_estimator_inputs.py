@@ -17,6 +17,13 @@ def test_tensors_are_taken_and_arrays_returned(fitted):
     np.testing.assert_allclose(p, fitted.predict_proba(queries))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_tensors_of_every_precision_are_taken(dtype):
+    X, y, queries, labels, _ = blobs()
+    model = OneVsEachClassifier().fit(torch.tensor(X, dtype=dtype, requires_grad=True), torch.from_numpy(y))
+    assert model.score(torch.tensor(queries, dtype=dtype), labels) > 0.9
+
+
 def test_views_that_run_backwards_are_taken():
     X, y, queries, _, _ = blobs()
     model = OneVsEachClassifier().fit(X[:, ::-1], y)
@@ -64,6 +71,25 @@ def test_an_impossible_fit_is_refused_at_once_with_the_memory_it_needs():
         OneVsEachClassifier().fit(X, (X[:, 0] > 0).astype(int))
 
 
+def test_added_labels_of_another_kind_are_refused():
+    X, y, *_ = blobs(n_way=2)
+    kinds = {
+        "integers": [y, y.astype(np.uint8), torch.from_numpy(y)],
+        "strings": [np.array(["no", "yes"])[y], np.array(["no", "yes"], dtype=object)[y]],
+        "booleans": [y > 0],
+        "floats": [y.astype(float), y.astype(np.float32)],
+    }
+    for first, labels in kinds.items():
+        model = OneVsEachClassifier(log_scale=3.0).fit(X, labels[0])
+        for second, others in kinds.items():
+            for other in others:
+                if first == second:
+                    assert len(model.add(X[:2], other[:2]).classes_) == 2
+                else:
+                    with pytest.raises(InputError, match=f"labels are {first} so far, not {second}"):
+                        model.add(X, other)
+
+
 def test_constant_features_and_zero_rows_do_no_harm():
     X, y, queries, labels, _ = blobs()
     X[:, 3] = 7.0
@@ -79,5 +105,16 @@ def test_constant_features_and_zero_rows_do_no_harm():
 def test_a_new_feature_count_and_an_unfitted_model_are_refused(fitted):
     with pytest.raises(ValueError, match="32 features"):
         fitted.predict(np.zeros((2, 5)))
-    with pytest.raises(NotFittedError):
-        OneVsEachClassifier().predict(np.zeros((2, 5)))
+    for method in ("predict", "predict_proba", "decision_function", "outlier_score", "latent_mean_and_covariance"):
+        with pytest.raises(NotFittedError):
+            getattr(OneVsEachClassifier(), method)(np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "linear", "rbf", "normalized-rbf"])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_the_other_queries_do_not_matter_to_the_answer(kernel, shift):
+    X, y, queries, _, _ = blobs()
+    model = OneVsEachClassifier(kernel, log_scale=3.0).fit(X + shift, y)
+    alone = model.predict_proba(queries + shift)
+    among = model.predict_proba(np.concatenate([queries + shift, np.full((1, 32), 1e9)]))[:-1]
+    np.testing.assert_allclose(among, alone, rtol=1e-9)

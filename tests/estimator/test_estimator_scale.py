@@ -3,7 +3,7 @@ import pytest
 import torch
 from blobs import blobs
 
-from polyshot.estimator import OneVsEachClassifier, hyperparameters
+from polyshot.estimator import OneVsEachClassifier, classifier, covariance, hyperparameters
 
 
 def test_one_shot_leaves_the_scale_to_the_prior_and_many_overrule_it():
@@ -24,8 +24,8 @@ def test_adding_examples_ends_where_fitting_all_would():
     afresh = OneVsEachClassifier(kernel="rbf", log_scale=3.0).fit(X[first], y[first])
     afresh.X_fit_, afresh.labels_, afresh.classes_, afresh.covariance_ = X, y, np.arange(5), unit
     afresh._condition(afresh._support_covariance())
-    order = np.argsort(np.r_[np.flatnonzero(first), np.flatnonzero(~first)])
-    np.testing.assert_allclose(model.weights_.numpy()[order], afresh.weights_.numpy(), atol=5e-3)
+    weights = [m.weights_.numpy()[np.lexsort(m.X_fit_.T)] for m in (model, afresh)]
+    np.testing.assert_allclose(*weights, atol=5e-3)
     np.testing.assert_allclose(model.predict_proba(queries), afresh.predict_proba(queries), atol=2e-3)
 
 
@@ -41,6 +41,22 @@ def test_scale_and_centre_are_chosen_anew_once_the_examples_have_doubled(tmp_pat
     afresh = OneVsEachClassifier().fit(X[:24], y[:24])
     for grown in (model, OneVsEachClassifier.load(tmp_path / "model")):
         grown.add(X[23:24], y[23:24])
+        assert grown.log_scale_ == afresh.log_scale_ != chosen
+        np.testing.assert_array_equal(grown.predict_proba(queries), afresh.predict_proba(queries))
+
+
+def test_the_scale_is_chosen_anew_once_the_classes_have_doubled(tmp_path):
+    X, y, queries, _, _ = blobs(n_way=5, n_shot=10, dim=128)
+    few = (y < 2) | (np.arange(len(y)) % 10 == 0)
+    X, y = X[few], y[few]
+    model = OneVsEachClassifier().fit(X[y < 2], y[y < 2])
+    chosen = model.log_scale_
+    model.add(X[y == 2], y[y == 2])
+    assert model.log_scale_ == chosen
+    model.save(tmp_path / "model")
+    afresh = OneVsEachClassifier().fit(X, y)
+    for grown in (model, OneVsEachClassifier.load(tmp_path / "model")):
+        grown.add(X[y > 2], y[y > 2])
         assert grown.log_scale_ == afresh.log_scale_ != chosen
         np.testing.assert_array_equal(grown.predict_proba(queries), afresh.predict_proba(queries))
 
@@ -66,6 +82,19 @@ def test_a_part_of_many_examples_chooses_a_scale_as_good_as_all_would(monkeypatc
     assert losses[1] < 1.05 * losses[0]
 
 
+@pytest.mark.parametrize("kernel", ["cosine", "rbf"])
+def test_neither_the_order_of_many_examples_nor_the_names_of_their_classes_matter(monkeypatch, kernel):
+    monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
+    monkeypatch.setattr(hyperparameters, "_MOST_ROWS", 40)
+    monkeypatch.setattr(covariance, "_MOST_FOR_A_DISTANCE", 50)
+    X, y, queries, _, _ = blobs(n_way=16, n_shot=10, n_query=2, dim=8)
+    one = OneVsEachClassifier(kernel).fit(X, y)
+    names, order = np.random.default_rng(1).permutation(16), np.random.default_rng(2).permutation(len(y))
+    other = OneVsEachClassifier(kernel).fit(X[order], names[y[order]])
+    assert other.log_scale_ == pytest.approx(one.log_scale_, abs=1e-9)
+    np.testing.assert_allclose(other.predict_proba(queries)[:, names], one.predict_proba(queries), atol=1e-6)
+
+
 def test_the_part_has_equal_classes_or_some_classes_with_ten_examples(monkeypatch):
     monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
     equal = hyperparameters._representatives(torch.arange(6).repeat(30), 6)
@@ -86,3 +115,19 @@ def test_the_scale_of_the_cosine_is_in_units_of_the_scatter_between_classes():
         scatters.append(np.sqrt((((between - between.mean()) ** 2).sum() + 5 * 0.1**2) / (len(between) + 5)))
     assert scales[1] - scales[0] == pytest.approx(np.log(scatters[0] / scatters[1]), abs=1e-9)
     assert scales[1] > scales[0] + 0.8
+
+
+def test_an_addition_that_fails_leaves_the_classifier_as_it_was(monkeypatch):
+    X, y, queries, _, _ = blobs()
+    model = OneVsEachClassifier().fit(X, y)
+    before = model.predict_proba(queries)
+    for n in (2, len(X)):  # with the choices there are, and chosen anew
+        with monkeypatch.context() as patch:
+            patch.setattr(classifier, "fit_posterior", lambda *_, **__: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                model.add(X[:n] + 1, np.full(n, 9))
+        np.testing.assert_array_equal(model.predict_proba(queries), before)
+        assert list(model.classes_) == [0, 1, 2, 3]
+        assert model.n_chosen_ == len(model.X_fit_) == len(model.labels_) == len(X)
+    model.add(X[:2] + 1, [9, 9])
+    assert list(model.classes_) == [0, 1, 2, 3, 9]

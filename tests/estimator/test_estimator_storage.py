@@ -7,6 +7,7 @@ import torch
 from blobs import blobs
 from safetensors.torch import save_file
 
+from polyshot.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.gp import Cosine
@@ -48,7 +49,7 @@ def test_files_that_are_not_a_classifier_are_refused(tmp_path, fitted):
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "cut")
-    metadata = {"format": "polyshot.OneVsEachClassifier 2", "json": json.dumps({"classes": [1, 2]})}
+    metadata = {"format": "polyshot.OneVsEachClassifier 3", "json": json.dumps({"classes": [1, 2]})}
     save_file({"X": torch.zeros(3, 2)}, tmp_path / "part", metadata)
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "part")
@@ -58,3 +59,96 @@ def test_your_own_function_cannot_be_saved(tmp_path):
     X, y, *_ = blobs()
     with pytest.raises(InputError, match="kernel of your own"):
         OneVsEachClassifier(kernel=lambda x, z: x @ z.T).fit(X, y).save(tmp_path / "model")
+
+
+def test_numbers_of_numpy_are_parameters_like_any_other(tmp_path):
+    X, y, queries, _, _ = blobs()
+    options = {"random_state": np.int64(3), "log_scale": np.float32(3), "n_chains": np.int32(5), "n_steps": np.uint8(9)}
+    model = OneVsEachClassifier(**options).fit(X, y)
+    model.save(tmp_path / "model")
+    again = OneVsEachClassifier.load(tmp_path / "model")
+    assert again.get_params() == model.get_params()
+    np.testing.assert_allclose(again.predict_proba(queries), model.predict_proba(queries), rtol=1e-12)
+    model.random_state = np.random.default_rng(0)
+    with pytest.raises(InputError, match="integer random_state"):
+        model.save(tmp_path / "other")
+
+
+class Mine(OneVsEachClassifier):
+    pass
+
+
+def test_a_class_of_your_own_loads_as_itself(tmp_path):
+    X, y, *_ = blobs()
+    Mine(log_scale=3.0).fit(X, y).save(tmp_path / "model")
+    assert type(Mine.load(tmp_path / "model")) is Mine
+
+
+def _changed(name, value):
+    def change(tensors, record):
+        (tensors if name in tensors else record)[name] = value
+
+    return change
+
+
+def _within(group, name, value):
+    return lambda _, record: record[group].update({name: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _changed("labels", torch.arange(20) % 5),
+        _changed("labels", torch.arange(20) % 3),
+        _changed("labels", torch.arange(20) % 4 - 1),
+        _changed("labels", torch.arange(20) % 4 + 0.5),
+        _changed("X", torch.zeros(20, 32)),
+        _changed("X", torch.full((20, 32), torch.nan, dtype=torch.float64)),
+        _changed("weights", torch.zeros(20, 5, dtype=torch.float64)),
+        _changed("omega", -torch.ones(1, 20, 4, dtype=torch.float64)),
+        _changed("omega", torch.ones(2, 20, 4, dtype=torch.float64)),
+        _changed("classes", ["a", "b", "b", "c"]),
+        _changed("classes", ["b", "a", "c", "d"]),
+        _changed("classes", ["a"]),
+        _changed("classes", "abcd"),
+        _changed("classes", None),
+        _changed("class_type", "V4"),
+        _changed("class_type", "magic"),
+        _changed("feature_names", ["x"] * 5),
+        _changed("feature_names", list(range(32))),
+        _changed("feature_names", 7),
+        _changed("covariance_kernel", "magic"),
+        _changed("covariance_kernel", "auto"),
+        _changed("log_scale_", float("nan")),
+        _changed("log_scale_", "3"),
+        _changed("log_marginal_likelihood_", None),
+        _changed("r_hat_", "small"),
+        _changed("n_chosen_", 0),
+        _changed("n_classes_chosen_", 2.5),
+        _changed("tied", "yes"),
+        _within("covariance", "unit", float("nan")),
+        _within("covariance", "unit", 0.0),
+        _within("covariance", "size", -1.0),
+        _within("covariance", "intercept", float("inf")),
+        _within("covariance", "roots", 2),
+        _within("parameters", "inference", "magic"),
+        _within("parameters", "kernel", "magic"),
+        _within("parameters", "random_state", "magic"),
+        _within("parameters", "n_chains", 0),
+        _within("parameters", "other", 0),
+        lambda _, record: record.pop("classes"),
+        lambda tensors, _: tensors.pop("kappa"),
+    ],
+)
+def test_a_file_that_was_tampered_with_is_refused(tmp_path, change):
+    X, y, queries, _, _ = blobs()
+    model = OneVsEachClassifier("rbf", log_scale=3.0).fit(X, np.array(["a", "b", "c", "d"])[y])
+    model.save(tmp_path / "model")
+    kind = "polyshot.OneVsEachClassifier 3"
+    tensors, record = load_checkpoint(tmp_path / "model", kind)
+    save_checkpoint(tmp_path / "same", tensors, record, kind)
+    np.testing.assert_array_equal(OneVsEachClassifier.load(tmp_path / "same").predict(queries), model.predict(queries))
+    change(tensors, record)
+    save_checkpoint(tmp_path / "model", tensors, record, kind)
+    with pytest.raises(DataError, match="not a readable classifier"):
+        OneVsEachClassifier.load(tmp_path / "model")

@@ -6,13 +6,18 @@ Names measure from a centre and in a unit that the support set gives. For the di
 
 - roots, if no feature is negative: activations after a ReLU, counts and pixels are then compared as by
   Hellinger's distance, where a few large entries do not drown the rest;
-- unit length (a zero vector has no direction: it stays zero, akin to nothing, and is answered from the prior);
+- unit length (a zero vector has no direction: it stays zero, akin to nothing, and how frequent the classes are
+  answers it);
 - less a share N / (N + 10) of the mean of the support set, which is what all classes have in common as far as N
   examples can tell; and unit length again.
+
+Centring takes away what says how frequent a class is, so the logits have an intercept besides: a variance that all
+inputs share, in units of the logits and not of the kernel's scale (docs/estimator.md has what was measured).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,19 +30,26 @@ from polyshot.gp import Kernel, make_kernel
 
 KernelLike = Any  # a name, a Kernel, or a function of two arrays: `of` says what is wrong with anything else
 DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")
+# A far class of the RBF's is balanced by logits that fall to zero; unit vectors are all near for the normalised one.
+_INTERCEPTS = {"cosine": 0.5, "dkt-cosine": 0.5, "linear": 10.0}
 _EXAMPLES_TO_TRUST_A_MEAN = 10.0
 _FEWEST_OF_AN_EMBEDDING = 100
+_MOST_FOR_A_DISTANCE = 1000
 
 
 @dataclass(frozen=True)
 class Covariance:
-    """k(x, z) / size, with the mean of k(x, x) over the support set as its size, after roots, centre and unit."""
+    """k(x, z) / size, with the mean of k(x, x) over the support set (zeros aside) as its size, after centre and unit.
+
+    intercept is the variance that a logit has besides, whatever x and however large the scale.
+    """
 
     kernel: KernelLike
     roots: bool
     centre: Float[Tensor, "d"]
     unit: float
     size: float
+    intercept: float
 
     @staticmethod
     def of(kernel: KernelLike, X: Float[Tensor, "n d"]) -> "Covariance":
@@ -45,26 +57,31 @@ class Covariance:
         if isinstance(kernel, str) and kernel == "auto":
             kernel = "cosine" if X.shape[1] >= _FEWEST_OF_AN_EMBEDDING else "rbf"
         nothing = torch.zeros(X.shape[1], dtype=X.dtype)
-        roots, centre, unit = False, nothing, 1.0
+        roots, centre, unit, intercept = False, nothing, 1.0, 0.0
         if isinstance(kernel, str):
             make_kernel(kernel)
+            intercept = _INTERCEPTS.get(kernel, 0.0)
             if kernel in DIRECTIONAL:
                 if not bool(X.any()):
                     raise InputError(f'every row of X is a zero vector, which has no direction for kernel="{kernel}"')
                 roots = bool((X >= 0).all())
-                share = len(X) / (len(X) + _EXAMPLES_TO_TRUST_A_MEAN)
-                centre = share * _direction(X.sqrt() if roots else X).mean(0)
-            elif kernel == "rbf":
-                unit = _typical_distance(X) / np.sqrt(X.shape[1])
+                there = X[X.any(-1)]
+                share = len(there) / (len(there) + _EXAMPLES_TO_TRUST_A_MEAN)
+                centre = share * _direction(there.sqrt() if roots else there).mean(0)
             else:
                 centre = X.mean(0)
+                rows = X - centre
+                unit = _typical_distance(rows) / np.sqrt(X.shape[1]) if kernel == "rbf" else _largest(rows)
+        elif isinstance(kernel, Kernel):
+            kernel = deepcopy(kernel)  # yours may change after the fit
         elif not callable(kernel):
             raise InputError(f"a kernel is a name, a polyshot kernel or a function of two arrays, not {kernel!r}")
-        raw = Covariance(kernel, roots, centre, unit, 1.0)
-        size = float(raw.diagonal(X).mean())
-        if not np.isfinite(size) or size < 0:
-            raise InputError(f"the kernel's diagonal has the mean {size}; it must be finite and not negative")
-        return Covariance(kernel, roots, centre, unit, size if size > 0 else 1.0)
+        raw = Covariance(kernel, roots, centre, unit, 1.0, intercept)
+        variances = raw.diagonal(X)
+        if not bool((torch.isfinite(variances) & (variances >= 0)).all()):
+            raise InputError("the kernel's diagonal holds NaN, infinity or negative numbers for the rows of X")
+        positive = variances[variances > 0]
+        return replace(raw, size=float(positive.mean()) if len(positive) else 1.0)
 
     @property
     def is_cosine(self) -> bool:
@@ -109,12 +126,20 @@ class Covariance:
 
 def _direction(x: Tensor) -> Tensor:
     """Rows of length one; a zero row has no direction and stays zero."""
+    largest = x.abs().amax(-1, keepdim=True)
+    x = x / torch.where(largest > 0, largest, 1.0)  # whose squares are numbers
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / torch.where(norm > 0, norm, torch.inf)
 
 
 def _typical_distance(X: Tensor) -> float:
     """Median distance of different rows, of the first thousand if there are more; one if there is none."""
-    distances = torch.pdist(X[:1000])
+    unit = _largest(X)
+    distances = torch.pdist(X[:_MOST_FOR_A_DISTANCE] / unit)
     positive = distances[distances > 0]
-    return float(positive.median()) if len(positive) else 1.0
+    return unit * float(positive.median()) if len(positive) else 1.0
+
+
+def _largest(X: Tensor) -> float:
+    """The largest entry, one if all are zero: in this unit squares neither over- nor underflow."""
+    return float(X.abs().max()) or 1.0

@@ -10,11 +10,13 @@ For the cosine they are numbers of the scale times the scatter of the covariance
 to those of other classes is what its logits owe to chance, and only in units of that is a scale large or small.
 """
 
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from polyshot.gp.climb import climb
@@ -57,11 +59,13 @@ NUMBERS_AT_ONCE = 2**20
 
 
 def choose_log_scale(
-    K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, prior: ScalePrior
+    K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, prior: ScalePrior, intercept: float = 0.0
 ) -> tuple[float, TiedPropagation | None]:
     """Climb from the prior's mean to the best weighted log-likelihood plus log prior, and sites near that scale's.
 
+    The covariance of the logits is exp(log_scale) K + intercept.
     Of more than 500 examples a part climbs: how far it comes from its own prior's mean is taken over, its sites not.
+    Which part, depends on their order (`by_content`).
     """
     centre = prior.mean(K, y, n_way)
     if int(y.bincount().max()) == 1:
@@ -70,19 +74,24 @@ def choose_log_scale(
         part = _representatives(y, n_way)
         labels, y_part = np.unique(y[part].numpy(), return_inverse=True)
         some = K[part][:, part], torch.from_numpy(y_part), len(labels)
-        return centre + choose_log_scale(*some, prior)[0] - prior.mean(*some), None
+        return centre + choose_log_scale(*some, prior, intercept)[0] - prior.mean(*some), None
     fits: dict[int, TiedPropagation] = {}
 
     def objective(k: int) -> float:
         near = min(fits, key=lambda other: abs(other - k), default=None)
         start = None if near is None else (fits[near].w, fits[near].kappa)
         likelihood, fits[k] = leave_one_out_likelihood(
-            np.exp(centre + _STEP * k) * K, y, n_way, power=prior.power, start=start
+            np.exp(centre + _STEP * k) * K + intercept, y, n_way, power=prior.power, start=start
         )
         return likelihood - (_STEP * k / prior.deviation) ** 2 / 2
 
     best = climb(objective, _REACH)
     return float(centre + _STEP * best), fits[round(best)]
+
+
+def by_content(X: NDArray[np.float64]) -> list[int]:
+    """An order of the rows as if by lot, but the same however they came: parts of them can be taken by place."""
+    return sorted(range(len(X)), key=lambda i: blake2b(X[i].tobytes()).digest())
 
 
 def scatter(K: Float[Tensor, "n n"], y: Int[Tensor, "n"]) -> float:
@@ -94,7 +103,7 @@ def scatter(K: Float[Tensor, "n n"], y: Int[Tensor, "n"]) -> float:
 
 def _representatives(y: Int[Tensor, "n"], n_way: int) -> Int[Tensor, "m"]:
     """At most 500 examples: an equal number of each class, or, where that were less than ten, of some classes only."""
-    rows = [torch.nonzero(y == c).flatten() for c in range(n_way)]
+    rows = [torch.nonzero(y == c).flatten() for c in dict.fromkeys(y.tolist())]
     shots = max(_ENOUGH_SHOTS, _MOST_EXAMPLES // n_way)
     some = [r[torch.linspace(0, len(r) - 1, min(len(r), shots)).round().long()] for r in rows]
     total = torch.tensor([len(r) for r in some]).cumsum(0)

@@ -1,8 +1,11 @@
-"""The posterior by any of the ways of polyshot.gp, behind one face: weights of the mean logits, and query logits."""
+"""The posterior by any of the ways of polyshot.gp, behind one face; and whether there is memory for it."""
 
+import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,10 +19,12 @@ from polyshot.estimator.hyperparameters import NUMBERS_AT_ONCE
 from polyshot.gp import OneVsEachGP, Sites, elbo, fit_variational
 from polyshot.gp.model import _CHUNK_BYTES as CHUNK_BYTES
 from polyshot.gp.model import chain_chunks
+from polyshot.gp.one_vs_each import OneVsEachConditional
 from polyshot.gp.tied import TiedConditional, fit_tied_propagation
 
 INFERENCES = ("auto", "propagation", "variational", "gibbs")
 _LARGEST_R_HAT = 1.1
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True)
@@ -31,30 +36,19 @@ class Posterior:
     sites: Sites
     tied: bool
 
+    def conditionals(self) -> Iterator[TiedConditional | OneVsEachConditional]:
+        """p(f | X, Y, sites), of so many chains at once as the memory allows."""
+        if self.tied:
+            yield TiedConditional.of(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
+        else:
+            for part in chain_chunks(self.sites):
+                yield OneVsEachGP().condition(self.K, self.y, part)
+
     def weights(self) -> Float[Tensor, "n c"]:
         """a with mean logits K_* a, averaged over the chains."""
-        if self.tied:
-            return self._tied().a
-        return torch.cat([OneVsEachGP().condition(self.K, self.y, part).a for part in chain_chunks(self.sites)]).mean(0)
-
-    def query(
-        self, K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]
-    ) -> tuple[Float[Tensor, "q c"], Float[Tensor, "q c c"]]:
-        """Mean and covariance of the query logits, over the chains too."""
-        if self.tied:
-            logits = self._tied().query(K_star, k_star_star)
-            return logits.mean[0], logits.covariance[0]
-        parts = [
-            OneVsEachGP().condition(self.K, self.y, part).query(K_star, k_star_star)
-            for part in chain_chunks(self.sites, len(K_star))
-        ]
-        means, covariances = (torch.cat(list(x)) for x in zip(*parts, strict=True))
-        mean = means.mean(0)
-        spread = means - mean
-        return mean, covariances.mean(0) + torch.einsum("mqc,mqd->qcd", spread, spread) / len(means)
-
-    def _tied(self) -> TiedConditional:
-        return TiedConditional.of(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
+        n_chains, *shape = self.sites.omega.shape
+        sums = [conditional.a.reshape(-1, *shape).sum(0) for conditional in self.conditionals()]
+        return torch.stack(sums).sum(0) / n_chains
 
 
 @torch.no_grad()
@@ -72,14 +66,10 @@ def fit_posterior(
     """The posterior, the logarithm of the marginal likelihood, and R-hat if chains were run."""
     if inference == "variational":
         q = fit_variational(OneVsEachGP(), K, y, n_way, tolerance=1e-4)
+        _warn_unless(q.converged, f"the variational posterior has not converged after {q.n_iterations} iterations")
         return Posterior(K, y, q.sites, tied=False), float(elbo(OneVsEachGP(), K, y, q)), None
     fit, _ = fit_tied_propagation(K, y, n_way, start=start)
-    if not fit.converged:
-        warnings.warn(
-            f"expectation propagation has not converged after {fit.n_sweeps} sweeps; a smaller log_scale would help",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+    _warn_unless(fit.converged, f"expectation propagation has not converged after {fit.n_sweeps} sweeps")
     if inference != "gibbs":
         return Posterior(K, y, fit.sites, tied=True), fit.log_evidence, None
     draws, r_hat = run_chains(K, y, fit.sites, n_chains=n_chains, n_steps=n_steps, generator=generator)
@@ -93,11 +83,24 @@ def fit_posterior(
     return Posterior(K, y, draws, tied=False), fit.log_evidence, r_hat
 
 
-def fit_with_none(posterior: Posterior, n_way: int) -> Float[Tensor, "n c"]:
-    """Weights of the mean logits of the classes and, last, of one more, which every example has been told from."""
+def fit_with_none(posterior: Posterior, n_way: int, intercept: float) -> Float[Tensor, "n c"]:
+    """Weights of the mean logits of the classes and, last, of one more, which every example has been told from.
+
+    By expectation propagation, whatever gave the posterior. Without the intercept that K has: how frequent a class is
+    does not say how near a query is to it.
+    """
     w, kappa = posterior.sites.omega[0].amax(-1), posterior.sites.kappa[0]
     start = w, torch.cat([kappa, kappa.sum(-1, keepdim=True) / (n_way - 1)], 1)
-    return fit_tied_propagation(posterior.K, posterior.y, n_way + 1, tolerance=1e-2, max_sweeps=30, start=start)[1].a
+    fit, conditional = fit_tied_propagation(
+        posterior.K - intercept, posterior.y, n_way + 1, tolerance=1e-2, start=start
+    )
+    _warn_unless(fit.converged, f"outlier_score has not converged after {fit.n_sweeps} sweeps")
+    return conditional.a
+
+
+def _warn_unless(converged: bool, text: str) -> None:
+    if not converged:
+        warnings.warn(f"{text}; a smaller log_scale would help", ConvergenceWarning, stacklevel=5)
 
 
 def needed_bytes(inference: str, n: int, n_way: int, n_features: int, n_chains: int, n_steps: int) -> float:
@@ -112,13 +115,23 @@ def needed_bytes(inference: str, n: int, n_way: int, n_features: int, n_chains: 
     return 8 * numbers
 
 
+def memory_bytes() -> float:
+    """Memory of the machine, or of the container where that has less; infinite where the system tells neither."""
+    sizes = [float("inf")]
+    with contextlib.suppress(AttributeError, ValueError):  # Unix alone has sysconf
+        sizes.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        sizes.append(float(_CONTAINER_LIMIT.read_text()))
+    return min(sizes)
+
+
 def check_memory(inference: str, n: int, n_way: int, n_features: int, n_chains: int, n_steps: int) -> None:
     """Refuse before the first large allocation what would not fit."""
     needed = needed_bytes(inference, n, n_way, n_features, n_chains, n_steps)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = memory_bytes()
     if needed > 0.8 * there:
         advice = "" if inference in ("auto", "propagation") else ' or inference="propagation"'
         raise InputError(
-            f"{n:,} examples of {n_way:,} classes need about {needed / 2**30:,.0f} GB with "
-            f"inference={inference!r}, this machine has {there / 2**30:,.0f} GB; fit fewer examples a class{advice}"
+            f"{n:,} examples of {n_way:,} classes need about {needed / 2**30:,.1f} GB with "
+            f"inference={inference!r}, this machine has {there / 2**30:,.1f} GB; fit fewer examples a class{advice}"
         )

@@ -1,5 +1,6 @@
 """A fitted classifier as a checkpoint: its arrays as tensors, all the rest in the record; nothing is ever unpickled."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ from polyshot.gp.checks import check_finite
 if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
 
-_FORMAT = "polyshot.OneVsEachClassifier 2"
-_NUMBERS = ("n_chosen_", "log_scale_", "log_marginal_likelihood_", "r_hat_")
+_FORMAT = "polyshot.OneVsEachClassifier 3"
+_COVARIANCE = ("roots", "unit", "size", "intercept")
+_CLASS_KINDS = "biufUO"
+_NUMBERS = ("n_chosen_", "n_classes_chosen_", "log_scale_", "log_marginal_likelihood_", "r_hat_")
 
 
 def save(classifier: "OneVsEachClassifier", path: Path) -> None:
@@ -27,9 +30,12 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
 
     check_is_fitted(classifier)
     names = classifier.classes_
-    if names.dtype.kind not in "biufUO" or not all(isinstance(x, str | int | float) for x in names.tolist()):
+    if names.dtype.kind not in _CLASS_KINDS or not all(isinstance(x, str | int | float) for x in names.tolist()):
         raise InputError(f"only classes that are strings or numbers can be saved, not {names.dtype}")
-    parameters = classifier.get_params(deep=False)
+    parameters = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in classifier.get_params(deep=False).items()
+    }
     if parameters["random_state"] is not None and not isinstance(parameters["random_state"], int):
         raise InputError("only an integer random_state, or None, can be saved")
     covariance, sites = classifier.covariance_, classifier.posterior_.sites
@@ -47,22 +53,25 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
         "classes": names.tolist(),
         "class_type": names.dtype.str,
         "feature_names": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
-        "covariance": {name: getattr(covariance, name) for name in ("roots", "unit", "size")},
+        "covariance": {name: getattr(covariance, name) for name in _COVARIANCE},
         "covariance_kernel": _kernel_name(covariance.kernel),
         "tied": classifier.posterior_.tied,
         **{name: getattr(classifier, name) for name in _NUMBERS},
     }
-    if isinstance(classifier.kernel, Kernel):
-        tensors |= {f"kernel.{k}": v for k, v in classifier.kernel.state_dict().items()}
+    if isinstance(covariance.kernel, Kernel):
+        tensors |= {f"kernel.{k}": v for k, v in covariance.kernel.state_dict().items()}
     save_checkpoint(path, tensors, header, _FORMAT)
 
 
-def load(path: Path) -> "OneVsEachClassifier":
-    """The classifier, or a DataError that says what is wrong with the file."""
+def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier":
+    """A classifier of that type, or a DataError that says what is wrong with the file."""
     tensors, header = load_checkpoint(path, _FORMAT)
     try:
-        return _rebuilt(header, tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        for name, tensor in tensors.items():
+            check_finite(name, tensor.double())
+        _check(header, tensors)
+        return _rebuilt(kind, header, tensors)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{path}: not a readable classifier ({error}); save it again") from error
 
 
@@ -77,20 +86,46 @@ def _kernel_name(kernel: Any) -> str:
     return names[0]
 
 
-def _rebuilt(header: dict[str, Any], tensors: dict[str, Tensor]) -> "OneVsEachClassifier":
-    from polyshot.estimator.classifier import OneVsEachClassifier
+def _classes(header: dict[str, Any]) -> np.ndarray:
+    return np.array(header["classes"], dtype=np.dtype(header["class_type"]))
 
-    state = {k.removeprefix("kernel."): tensors.pop(k) for k in list(tensors) if k.startswith("kernel.")}
-    for name, tensor in tensors.items():
-        check_finite(name, tensor.double())
+
+def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """A checksum says that nobody changed the file by accident; this, that its parts belong together."""
+    arrays = {name: tensors[name] for name in ("X", "centre", "omega", "kappa", "weights", "weights_with_none")}
+    X, omega, labels = arrays["X"], arrays["omega"], tensors["labels"]
+    n, n_way, n_chains = len(X), len(header["classes"]), len(omega)
+    shapes = [(n, X.shape[1]), X.shape[1:], *[(n_chains, n, n_way)] * 2, (n, n_way), (n, n_way + 1)]
+    classes, names, numbers = _classes(header), header["feature_names"], header["covariance"]
+    finite = [header["log_scale_"], header["log_marginal_likelihood_"], *(numbers[x] for x in _COVARIANCE[1:])]
+    counts = header["n_chosen_"], header["n_classes_chosen_"]
+    checks = {
+        "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes, strict=True)),
+        "precision": all(x.dtype == torch.float64 for x in arrays.values()) and labels.dtype == torch.int64,
+        "labels": labels.shape == (n,) and np.unique(labels).tolist() == list(range(n_way)),
+        "classes": classes.dtype.kind in _CLASS_KINDS and np.unique(classes).tolist() == header["classes"],
+        "feature names": names == [] or (len(names) == X.shape[1] and all(isinstance(x, str) for x in names)),
+        "numbers": all(isinstance(x, float) and np.isfinite(x) for x in finite),
+        "covariance": numbers["roots"] in (True, False) and numbers["unit"] > 0 < numbers["size"],
+        "intercept": numbers["intercept"] >= 0,
+        "R-hat": isinstance(header["r_hat_"], float | None),
+        "counts": all(isinstance(x, int) and 2 <= x <= most for x, most in zip(counts, (n, n_way), strict=True)),
+        "sites": header["tied"] in (True, False) and bool((omega >= 0).all()) and (n_chains == 1 or not header["tied"]),
+        "kernel": header["covariance_kernel"] in KERNELS and header["parameters"]["kernel"] in ("auto", *KERNELS),
+    }
+    wrong = [name for name, right in checks.items() if not right]
+    if wrong:
+        raise ValueError(f"wrong {', '.join(wrong)}")
+
+
+def _rebuilt(
+    kind: type["OneVsEachClassifier"], header: dict[str, Any], tensors: dict[str, Tensor]
+) -> "OneVsEachClassifier":
     X, labels, sites = tensors["X"], tensors["labels"], Sites(tensors["omega"], tensors["kappa"])
-    n, n_way = len(X), len(header["classes"])
-    shapes = {"labels": (n,), "centre": X.shape[1:], "weights": (n, n_way), "weights_with_none": (n, n_way + 1)}
-    fit = all(tensors[name].shape == torch.Size(shape) for name, shape in shapes.items())
-    if not fit or sites.omega.shape != sites.kappa.shape or sites.omega.shape[1:] != (n, n_way):
-        raise ValueError("its arrays do not belong together")
+    state = {k.removeprefix("kernel."): tensors[k] for k in tensors if k.startswith("kernel.")}
     kernel: str | Kernel = header["covariance_kernel"]
-    classifier = OneVsEachClassifier(**header["parameters"])
+    classifier = kind(**header["parameters"])
+    classifier._check_parameters()
     if state:
         kernel = KERNELS[str(kernel)]()
         kernel.to(next(iter(state.values())).dtype).load_state_dict(state)
@@ -98,12 +133,12 @@ def _rebuilt(header: dict[str, Any], tensors: dict[str, Tensor]) -> "OneVsEachCl
     classifier.n_features_in_ = X.shape[1]
     if header["feature_names"]:
         classifier.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-    classifier.classes_ = np.array(header["classes"], dtype=np.dtype(header["class_type"]))
+    classifier.classes_ = _classes(header)
     classifier.X_fit_, classifier.labels_ = X.numpy(), labels.numpy()
-    classifier.covariance_ = Covariance(kernel, centre=tensors["centre"], **header["covariance"])
+    classifier.covariance_ = Covariance(deepcopy(kernel), centre=tensors["centre"], **header["covariance"])
     for name in _NUMBERS:
         setattr(classifier, name, header[name])
-    K = np.exp(classifier.log_scale_) * classifier._support_covariance()
+    K = np.exp(classifier.log_scale_) * classifier._support_covariance() + classifier.covariance_.intercept
     classifier.posterior_ = Posterior(K, labels, sites, header["tied"])
     classifier.weights_, classifier.weights_with_none_ = tensors["weights"], tensors["weights_with_none"]
     return classifier

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+from blobs import blobs
+from sklearn.exceptions import ConvergenceWarning
+
+from polyshot.estimator import OneVsEachClassifier, inference
+
+
+@pytest.mark.parametrize(
+    ("way", "what", "n_way", "function"),
+    [
+        ("propagation", "expectation propagation has not converged", 4, "fit_tied_propagation"),
+        ("propagation", "outlier_score has not converged", 5, "fit_tied_propagation"),
+        ("variational", "outlier_score has not converged", 5, "fit_tied_propagation"),
+        ("variational", "the variational posterior has not converged", 4, "fit_variational"),
+    ],
+)
+def test_what_has_not_converged_is_told(monkeypatch, way, what, n_way, function):
+    fit = getattr(inference, function)
+
+    def short(*arguments, **options):
+        result = fit(*arguments, **options)
+        if arguments[-1] != n_way:
+            return result
+        if function == "fit_variational":
+            return result._replace(converged=False)
+        return result[0]._replace(converged=False), result[1]
+
+    monkeypatch.setattr(inference, function, short)
+    X, y, *_ = blobs()
+    with pytest.warns(ConvergenceWarning, match=what):
+        OneVsEachClassifier(log_scale=3.0, inference=way).fit(X, y)
+
+
+@pytest.mark.parametrize("way", ["variational", "gibbs"])
+def test_the_outlier_score_does_not_depend_on_the_inference(way):
+    X, y, queries, _, unseen = blobs(n_way=3, n_shot=3)
+    both = np.concatenate([queries, unseen])
+    one = OneVsEachClassifier(log_scale=3.0).fit(X, y).outlier_score(both)
+    other = OneVsEachClassifier(log_scale=3.0, inference=way, random_state=0).fit(X, y).outlier_score(both)
+    np.testing.assert_allclose(other, one, atol=0.02)
+
+
+def test_the_outlier_score_is_swept_until_it_has_converged(monkeypatch):
+    fit, fits = inference.fit_tied_propagation, []
+    monkeypatch.setattr(inference, "fit_tied_propagation", lambda *x, **o: fits.append(fit(*x, **o)) or fits[-1])
+    X, y = np.random.default_rng(1).standard_normal((90, 8)), np.arange(90) % 3
+    OneVsEachClassifier("rbf", log_scale=8.0).fit(X, y)
+    assert fits[-1][0].kappa.shape[1] == 4
+    assert fits[-1][0].n_sweeps > 30
+    assert fits[-1][0].converged

@@ -157,6 +157,14 @@ def test_cosine_similarity_does_not_depend_on_length(size):
     assert_close(array(Cosine()(x * size)), array(Cosine()(x)), 1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("share", [0.9, -0.9])
+def test_directions_are_seen_at_the_ends_of_the_numbers_too(dtype, share):
+    x = points(5, 3, dtype=dtype)
+    size = torch.finfo(dtype).max ** share / 10
+    assert_close(array(Cosine()(x * size).detach().double()), array(Cosine()(x).detach().double()), 1e-6)
+
+
 def test_duplicates_have_exactly_the_full_rbf_covariance():
     x = points(3, 50)[[0, 0, 1, 1, 2]] * 1e3
     K = RBF(log_lengthscale=-3.0)(x).detach()

@@ -142,4 +142,8 @@ class ConstantMean(nn.Module):
 def _unit(x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
     """Rows divided by their norm. A zero row, which has no direction, stays zero with zero gradient."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    numbers = torch.finfo(x.dtype)
+    if not bool(((norm > numbers.tiny**0.5) & (norm < numbers.max**0.5)).all()):  # squares may over- or underflow
+        x = x / x.detach().abs().amax(-1, keepdim=True).clamp(min=numbers.tiny)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / torch.where(norm > 0, norm, torch.inf)

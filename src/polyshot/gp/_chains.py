@@ -15,6 +15,7 @@ from polyshot.gp._small_matrices import (
     dot4,
     invert_lower,
     rows_with_sites,
+    site_factor,
     solve_lower,
     solve_upper,
     subtract_rows,
@@ -42,6 +43,33 @@ def class_blocks_chains(K, omega, first, last, R, log_det):
                 return chain
             for i in range(n):
                 log_det[chain] += 2.0 * np.log(L[i, i])
+    return -1
+
+
+@no_type_check
+@njit(**OPTIONS)
+def solve_class_chains(K, omega, r, first, last, out):
+    """Fill out[i] with (K + 1 / omega_c)^-1 r_c, class by class, for the chains i in first..last-1.
+
+    K [B, N, N], omega, r and out [B * M, C, N]; returns as `solve_chains`.
+    """
+    n_chains = omega.shape[0] // K.shape[0]
+    C, N = omega.shape[1], omega.shape[2]
+    N4 = (N + 3) // 4 * 4
+    H, L = np.zeros((N4, N4)), np.zeros((N4, N4))
+    rows, root, x = np.empty(N, np.int64), np.empty(N), np.empty(N)
+    for chain in range(first, last):
+        for c in range(C):
+            n = rows_with_sites(omega[chain, c], rows, root)
+            if not site_factor(K[chain // n_chains], root, rows, n, H, L):
+                return chain
+            for i in range(n):
+                x[i] = root[i] * r[chain, c, rows[i]]
+            solve_lower(L, x, n)
+            solve_upper(L, x, n)
+            out[chain, c] = 0.0
+            for i in range(n):
+                out[chain, c, rows[i]] = root[i] * x[i]
     return -1
 
 

@@ -133,8 +133,8 @@ def rows_with_sites(w, rows, root):
 
 @no_type_check
 @njit(**OPTIONS)
-def class_block(K, root, rows, n, H, L, V, R):
-    """R_c = w^(1/2) (I + w^(1/2) K w^(1/2))^-1 w^(1/2) on `rows`, where `root` is w^(1/2); zero elsewhere."""
+def site_factor(K, root, rows, n, H, L):
+    """L with L L^T = H = I + w^(1/2) K w^(1/2) on `rows`, where `root` is w^(1/2); False if it is not PD."""
     n4 = (n + 3) // 4 * 4
     for i in range(n4):  # padded with the identity to whole blocks of four
         if i < n:
@@ -144,7 +144,15 @@ def class_block(K, root, rows, n, H, L, V, R):
         else:
             H[i, : i + 1] = 0.0
             H[i, i] = 1.0
-    if not cholesky_lower(H, L, n4):
+    return cholesky_lower(H, L, n4)
+
+
+@no_type_check
+@njit(**OPTIONS)
+def class_block(K, root, rows, n, H, L, V, R):
+    """R_c = w^(1/2) H^-1 w^(1/2) on `rows`, zero elsewhere; root, H and L are those of `site_factor`."""
+    n4 = (n + 3) // 4 * 4
+    if not site_factor(K, root, rows, n, H, L):
         return False
     # V = L^-T by rows, so that every inner loop runs along memory; it starts at zero, where V is zero, because a
     # loop from i on is not vectorised as well.

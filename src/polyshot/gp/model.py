@@ -14,8 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from polyshot.gp._chains import solve_class_chains
+from polyshot.gp._threads import in_threads
+from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.likelihoods import Likelihood
-from polyshot.gp.posterior import Conditional, Logits, Mean, Sites, full_mean, residual, site_factor
+from polyshot.gp.posterior import Conditional, Logits, Mean, Sites, full_mean, residual
 
 _CHUNK_BYTES = 2**26
 
@@ -71,9 +74,15 @@ class GPModel(ABC):
         omega: Float[Tensor, "*batch m n c"],
         r: Float[Tensor, "*batch m n c"],
     ) -> Float[Tensor, "*batch m n c"]:
-        """A^T B^-1 r for one right-hand side a chain; here for models with A the identity."""
-        root, L = site_factor(K, omega)
-        return (root[..., None] * torch.cholesky_solve((root * r.mT)[..., None], L)).squeeze(-1).mT
+        """A^T B^-1 r for one right-hand side a chain; here for models with A the identity, by a compiled loop."""
+        n, n_way = omega.shape[-2:]
+        K_flat = as_array(K.reshape(-1, n, n))
+        omega_flat, r_flat = (as_array(x.mT.reshape(-1, n_way, n)) for x in (omega, r))
+        a = np.empty_like(r_flat)
+        in_threads(
+            lambda first, last: solve_class_chains(K_flat, omega_flat, r_flat, first, last, a), len(a), n_way * n**3
+        )
+        return as_tensor(a).to(K.device).reshape(*omega.shape[:-2], n_way, n).mT
 
     def correct(
         self,

@@ -167,12 +167,10 @@ def draw_reliability(place: str, stem: Path) -> None:
         right = [a for a, n in zip(bins["accuracy"], count, strict=True) if n]
         sure = [c for c, n in zip(bins["confidence"], count, strict=True) if n]
         width = edges[1] - edges[0]
-        axis.bar(
-            edges[:-1], [n / sum(count) for n in count], width, align="edge", color="#BBBBBB", label="share of queries"
-        )
+        axis.bar(edges[:-1], [n / sum(count) for n in count], width, align="edge", color="#BBBBBB")
         axis.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
         axis.plot(sure, right, marker="o", markersize=3, color="#009E73" if run.startswith("ove") else "#0072B2")
-        axis.set(xlim=(0, 1), ylim=(0, 1), title=f"{run}, ECE {by['accuracy'].summary['ece']['value']:.3f}")
+        axis.set(xlim=(0, 1), ylim=(0, 1), title=f"{run}\nECE {number(by['accuracy'], 'ece')}")
     for axis in axes[len(runs) :]:
         axis.set_visible(False)
     figure.supxlabel("confidence")

@@ -29,7 +29,6 @@ DIFFERENCES = (
     ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),
 )  # fmt: skip
 CALIBRATION = ("ece", "mce", "brier", "log_likelihood")
-CORRUPTED = ("accuracy", "ece", "brier")
 
 Runs = dict[str, dict[str, Result]]
 
@@ -97,18 +96,6 @@ def temperatures(place: str) -> str:
     return markdown(head, rows)
 
 
-def corruptions(place: str) -> str:
-    """Accuracy and calibration under each corruption, severity 5."""
-    runs = runs_of(place)
-    shown = {n: r.settings["corruption"] for by in runs.values() for n, r in by.items() if n.startswith("corruption")}
-    names = sorted(shown)
-    head = ["", *(f"{shown[n].replace('_', ' ')}: {m}" for n in names for m in ("accuracy, %", "ECE", "Brier"))]
-    rows = [
-        [label(run, by), *(number(by.get(name), m) for name in names for m in CORRUPTED)] for run, by in runs.items()
-    ]
-    return markdown(head, rows)
-
-
 def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
     """Every run less `ove-pl`, episode by episode: mean and Student's 95 % interval; accuracies in points."""
     runs = runs_of(place, names)
@@ -129,7 +116,6 @@ TABLES = {
     "methods": all_measures,
     "headline": headline,
     "temperatures": temperatures,
-    "corruptions": corruptions,
     "differences": differences,
     "kernels": lambda place: all_measures(place, KERNELS),
     "kernel-differences": lambda place: differences(place, KERNELS),

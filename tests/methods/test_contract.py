@@ -1,8 +1,6 @@
 """What every method of the registry must do; a new line in METHODS is tested here by itself."""
 
 import io
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,39 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_method import SAMPLED, build, every_method
 from torch import Tensor, nn
 from toy_tasks import IMAGES, VECTORS, episode
 
 from polyshot.data import ClassSet, Episode, EpisodeSampler, LabelledSet
 from polyshot.data.transforms import identity
-from polyshot.errors import InputError
 from polyshot.gp import Prediction
-from polyshot.methods import METHODS, FewShotMethod, Space, build_method
+from polyshot.methods import FewShotMethod, Space, build_method
 from polyshot.methods.embedding import on_features
-from polyshot.methods.options import method_options
-
-# The Gibbs chains and Monte Carlo draws of these go with the classes' numbers: permuted, they are equal in law only.
-SAMPLED = {"dkt", "logistic-softmax-gp", "ove-gp"}
-# So that the tests are quick, for the methods that have such an option; none changes what is tested.
-FEWER = {"n_passes": 10, "test_steps": 4, "n_particles": 4, "n_samples": 2}
-
-
-def rows() -> Iterator[Any]:
-    """Every method, once for each of its objectives."""
-    for name, method in METHODS.items():
-        known = method_options(method)
-        fewer = {option: value for option, value in FEWER.items() if option in known}
-        for choice in known["objective"].choices if "objective" in known else ("",):
-            options = {**fewer, "objective": choice} if choice else fewer
-            yield pytest.param(name, options, id=f"{name}-{choice}".rstrip("-"))
-
-
-every_method = pytest.mark.parametrize(("name", "options"), list(rows()))
-
-
-def build(name: str, options: dict[str, Any], space: Space, backbone: nn.Module | None = None) -> FewShotMethod:
-    torch.manual_seed(0)
-    return build_method(name, space, backbone, options)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -267,74 +241,9 @@ def test_labels_of_any_whole_type_are_taken(name: str, options: dict[str, Any], 
     torch.testing.assert_close(together[0].log_probs, expected.log_probs)
 
 
-def broken_supports() -> Iterator[Any]:
-    (x, y), _, _ = episode(VECTORS)
-    yield pytest.param(x[:0], y[:0], "N > 0", id="empty")
-    yield pytest.param(x, y[:-1], "labels y", id="a label short")
-    yield pytest.param(x, torch.where(y == 1, 2, y), "each class", id="a class missing")
-    yield pytest.param(x, y + 1, "each class", id="labels from one")
-    yield pytest.param(x, y.float(), "each class", id="float labels")
-    yield pytest.param(torch.where(x == x[0, 0], torch.nan, x), y, "NaN", id="NaN")
-
-
-@every_method
-@pytest.mark.parametrize(("x", "y", "message"), list(broken_supports()))
-def test_a_broken_support_set_is_an_input_error(
-    name: str, options: dict[str, Any], x: Tensor, y: Tensor, message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        build(name, options, VECTORS).adapt(LabelledSet(x, y), 3)
-
-
-@every_method
-def test_broken_queries_are_input_errors(name: str, options: dict[str, Any]) -> None:
-    task = episode(VECTORS)
-    predictor = build(name, options, VECTORS).adapt(task.support, task.n_way)
-    for x, message in (
-        (task.query.x[:, :5], "queries must be"),
-        (task.query.x[0], "queries must be"),
-        (task.query.x / 0, "NaN"),
-        (task.query.x[:0], "no query"),
-    ):
-        with pytest.raises(InputError, match=message):
-            predictor(x)
-
-
-@every_method
-def test_an_unknown_option_is_an_input_error_that_names_the_known_ones(name: str, options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"{name.replace('+', '.')} has no option colour"):
-        build_method(name, VECTORS, None, {**options, "colour": "red"})
-
-
-def test_constructors_refuse_a_choice_that_there_is_not() -> None:
-    code = """
-from polyshot.errors import InputError
-from polyshot.methods import METHODS, Space
-from polyshot.methods.options import method_options
-
-for name, method in METHODS.items():
-    for key in [key for key, option in method_options(method).items() if option.choices]:
-        try:
-            method(Space((12,), 20), **{key: "neither"})
-        except InputError as error:
-            print(key, "neither" in str(error))
-        else:
-            print(name, key, "taken")
-"""  # in a process without the type checks of the test run
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    said = set(done.stdout.splitlines())
-    choices = {key for method in METHODS.values() for key, option in method_options(method).items() if option.choices}
-    assert said == {f"{key} True" for key in choices}
-
-
 def test_prediction_leaves_a_frozen_part_of_the_network_as_it_was() -> None:
     method = build("protonet", {}, IMAGES)
     frozen = next(m for m in method.modules() if isinstance(m, nn.BatchNorm2d)).eval()
     method.adapt(episode(IMAGES).support, 3)
     assert not frozen.training
     assert method.training
-
-
-def test_an_unknown_method_is_an_input_error_that_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no method 'protnet'; there are feature-transfer, .*protonet"):
-        build_method("protnet", VECTORS)

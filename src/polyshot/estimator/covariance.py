@@ -27,6 +27,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.gp import Kernel, make_kernel
+from polyshot.gp.kernels import unit_rows
 
 KernelLike = Any  # a name, a Kernel, or a function of two arrays: `of` says what is wrong with anything else
 DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")
@@ -67,7 +68,7 @@ class Covariance:
                 roots = bool((X >= 0).all())
                 there = X[X.any(-1)]
                 share = len(there) / (len(there) + _EXAMPLES_TO_TRUST_A_MEAN)
-                centre = share * _direction(there.sqrt() if roots else there).mean(0)
+                centre = share * unit_rows(there.sqrt() if roots else there).mean(0)
             else:
                 centre = X.mean(0)
                 rows = X - centre
@@ -119,17 +120,9 @@ class Covariance:
         if not isinstance(self.kernel, str):
             return x
         if self.kernel in DIRECTIONAL:
-            x = _direction(x.sign() * x.abs().sqrt() if self.roots else x)
+            x = unit_rows(x.sign() * x.abs().sqrt() if self.roots else x)
             return x - self.centre * (x != 0).any(-1, keepdim=True)
         return (x - self.centre) / self.unit
-
-
-def _direction(x: Tensor) -> Tensor:
-    """Rows of length one; a zero row has no direction and stays zero."""
-    largest = x.abs().amax(-1, keepdim=True)
-    x = x / torch.where(largest > 0, largest, 1.0)  # whose squares are numbers
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / torch.where(norm > 0, norm, torch.inf)
 
 
 def _typical_distance(X: Tensor) -> float:

@@ -45,7 +45,7 @@ class Cosine(Kernel):
 
     def features(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
         """Unit vectors times exp(alpha / 2)."""
-        return torch.exp(self.log_scale / 2) * _unit(x)
+        return torch.exp(self.log_scale / 2) * unit_rows(x)
 
 
 class Linear(Kernel):
@@ -93,7 +93,7 @@ class NormalizedRBF(RBF):
 
     def inputs(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
         """What distances are measured between: x / |x|."""
-        return _unit(x)
+        return unit_rows(x)
 
 
 class DKTCosine(Kernel):
@@ -108,7 +108,7 @@ class DKTCosine(Kernel):
 
     def features(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
         """Unit vectors times the root of both scales."""
-        return torch.sqrt(softplus(self.log_scale) * softplus(self.nu)) * _unit(x)
+        return torch.sqrt(softplus(self.log_scale) * softplus(self.nu)) * unit_rows(x)
 
 
 KERNELS: dict[str, type[Kernel]] = {
@@ -139,7 +139,7 @@ class ConstantMean(nn.Module):
         return self.value
 
 
-def _unit(x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
+def unit_rows(x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
     """Rows divided by their norm. A zero row, which has no direction, stays zero with zero gradient."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     numbers = torch.finfo(x.dtype)

@@ -1,0 +1,34 @@
+"""Every row of the paper's table, as a parameter of a test, and how a small one of it is built."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from polyshot.methods import METHODS, FewShotMethod, Space, build_method
+from polyshot.methods.options import method_options
+
+# The Gibbs chains and Monte Carlo draws of these go with the classes' numbers: permuted, they are equal in law only.
+SAMPLED = {"dkt", "logistic-softmax-gp", "ove-gp"}
+# So that the tests are quick, for the methods that have such an option; none changes what is tested.
+FEWER = {"n_passes": 10, "test_steps": 4, "n_particles": 4, "n_samples": 2}
+
+
+def rows() -> Iterator[Any]:
+    """Every method, once for each of its objectives."""
+    for name, method in METHODS.items():
+        known = method_options(method)
+        fewer = {option: value for option, value in FEWER.items() if option in known}
+        for choice in known["objective"].choices if "objective" in known else ("",):
+            options = {**fewer, "objective": choice} if choice else fewer
+            yield pytest.param(name, options, id=f"{name}-{choice}".rstrip("-"))
+
+
+every_method = pytest.mark.parametrize(("name", "options"), list(rows()))
+
+
+def build(name: str, options: dict[str, Any], space: Space, backbone: nn.Module | None = None) -> FewShotMethod:
+    torch.manual_seed(0)
+    return build_method(name, space, backbone, options)

@@ -1,0 +1,82 @@
+"""Bad input is an InputError of ours, whatever the method."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from every_method import build, every_method
+from torch import Tensor
+from toy_tasks import VECTORS, episode
+
+from polyshot.data import LabelledSet
+from polyshot.errors import InputError
+from polyshot.methods import METHODS, build_method
+from polyshot.methods.options import method_options
+
+
+def broken_supports() -> Iterator[Any]:
+    (x, y), _, _ = episode(VECTORS)
+    yield pytest.param(x[:0], y[:0], "N > 0", id="empty")
+    yield pytest.param(x, y[:-1], "labels y", id="a label short")
+    yield pytest.param(x, torch.where(y == 1, 2, y), "each class", id="a class missing")
+    yield pytest.param(x, y + 1, "each class", id="labels from one")
+    yield pytest.param(x, y.float(), "each class", id="float labels")
+    yield pytest.param(torch.where(x == x[0, 0], torch.nan, x), y, "NaN", id="NaN")
+
+
+@every_method
+@pytest.mark.parametrize(("x", "y", "message"), list(broken_supports()))
+def test_a_broken_support_set_is_an_input_error(
+    name: str, options: dict[str, Any], x: Tensor, y: Tensor, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        build(name, options, VECTORS).adapt(LabelledSet(x, y), 3)
+
+
+@every_method
+def test_broken_queries_are_input_errors(name: str, options: dict[str, Any]) -> None:
+    task = episode(VECTORS)
+    predictor = build(name, options, VECTORS).adapt(task.support, task.n_way)
+    for x, message in (
+        (task.query.x[:, :5], "queries must be"),
+        (task.query.x[0], "queries must be"),
+        (task.query.x / 0, "NaN"),
+        (task.query.x[:0], "no query"),
+    ):
+        with pytest.raises(InputError, match=message):
+            predictor(x)
+
+
+@every_method
+def test_an_unknown_option_is_an_input_error_that_names_the_known_ones(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{name.replace('+', '.')} has no option colour"):
+        build_method(name, VECTORS, None, {**options, "colour": "red"})
+
+
+def test_constructors_refuse_a_choice_that_there_is_not() -> None:
+    code = """
+from polyshot.errors import InputError
+from polyshot.methods import METHODS, Space
+from polyshot.methods.options import method_options
+
+for name, method in METHODS.items():
+    for key in [key for key, option in method_options(method).items() if option.choices]:
+        try:
+            method(Space((12,), 20), **{key: "neither"})
+        except InputError as error:
+            print(key, "neither" in str(error))
+        else:
+            print(name, key, "taken")
+"""  # in a process without the type checks of the test run
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = set(done.stdout.splitlines())
+    choices = {key for method in METHODS.values() for key, option in method_options(method).items() if option.choices}
+    assert said == {f"{key} True" for key in choices}
+
+
+def test_an_unknown_method_is_an_input_error_that_names_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"no method 'protnet'; there are feature-transfer, .*protonet"):
+        build_method("protnet", VECTORS)

@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.estimator_rivals import RIVALS, Impossible, Predictor
-from benchmarks.estimator_table import OURS, Entry, write_table
+from benchmarks.estimator_table import OURS, RESULTS, Entry, write_table
 from benchmarks.estimator_tasks import SHOTS, Cell, Data, Episode, cells, episodes, load_all
 from polyshot.estimator import OneVsEachClassifier
 
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--methods", default="", help="only the methods whose name this regular expression finds")
     parser.add_argument("--seconds", type=float, default=np.inf, help="longest time for a method in a cell")
     parser.add_argument("--minutes", type=float, default=np.inf, help="longest time in all")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/estimator.json"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     data = load_all()
     warm_up()

@@ -9,6 +9,13 @@ import numpy as np
 from benchmarks.estimator_tasks import EMBEDDINGS
 
 OURS = "OneVsEachClassifier"
+RESULTS, PAGE = Path("benchmarks/results/estimator.json"), Path("docs/estimator.md")
+# What is compared cell by cell: its name, whether more is better, and how far behind the bars allow.
+MEASURES = {
+    "log_loss": ("log-loss", -1, 0.0),
+    "accuracy": ("accuracy", 1, 0.005),
+    "unseen": ("AUROC, unseen classes", 1, 0.0),
+}
 Entry = dict[str, Any]
 
 
@@ -52,26 +59,37 @@ def cell_summary(methods: dict[str, Entry]) -> dict[str, Any]:
 
 def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
     """Markdown beside the JSON; cells without our own numbers or any rival's are left out."""
-    lines = [
+    summaries = {
+        name: cell_summary(methods)
+        for name, methods in results.items()
+        if methods.get(OURS, {}).get("log_loss")
+        and any(entry.get("log_loss") for key, entry in methods.items() if key != OURS)
+    }
+    head = [
         "Each pair is ours and the best rival's, the rival chosen anew for each measure, on the last round of",
         "episodes that both have (the last column has the rivals with fewer; ECE is over all of ours).",
-        "",
+    ]
+    parts = ["\n".join(head), _cells(summaries), _bars(summaries), _behind_cells(summaries)]
+    path.write_text("\n\n".join(parts) + "\n")
+    if path.with_suffix(".json") == RESULTS:
+        put_into_docs("bars", parts[2])
+        put_into_docs("behind", parts[3])
+
+
+def put_into_docs(name: str, table: str) -> None:
+    """Replace what stands between `<!-- NAME -->` and `<!-- end -->` on the estimator's page."""
+    start, end = f"<!-- {name} -->\n", "\n<!-- end -->"
+    before, after = PAGE.read_text(encoding="utf-8").split(start)
+    PAGE.write_text(before + start + table + after[after.index(end) :], encoding="utf-8")
+
+
+def _cells(summaries: dict[str, dict[str, Any]]) -> str:
+    lines = [
         "| cell | episodes | log-loss | best rival | ratio | Brier | accuracy | ECE | AUROC unseen | out of scope "
         "| fit + predict, LogisticRegressionCV's | rivals with fewer episodes |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for name, methods in results.items():
-        if not methods.get(OURS, {}).get("log_loss") or not any(
-            entry.get("log_loss") for key, entry in methods.items() if key != OURS
-        ):
-            continue
-        s = cell_summary(methods)
-        data, half, _, shots = name.split("/")
-        s["one_shot"] = shots == "1-shot"
-        if data in EMBEDDINGS:
-            groups.setdefault(half, []).append(s)
-            groups.setdefault(f"{data}, {half}", []).append(s)
+    for name, s in summaries.items():
         pairs = {k: f"{s[k][0]:.4f} / {s[k][1]:.4f}" for k in ("Brier", "accuracy", "unseen", "out_of_scope")}
         lines.append(
             f"| {name} | {s['episodes']} | {s['log_loss'][0]:.4f} | {s['log_loss'][1]:.4f} ({s['log_loss'][2]}) | "
@@ -79,10 +97,33 @@ def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
             f"{pairs['out_of_scope']} | {1e3 * s['seconds'][OURS]:.0f}, "
             f"{1e3 * s['seconds'].get('LogisticRegressionCV', np.nan):.0f} ms | {s['few']} |"
         )
-    lines += ["", "| embeddings | " + " | ".join(BARS) + " |", "|---" * (len(BARS) + 1) + "|"]
-    for half, rows in groups.items():
-        lines.append(f"| {half} ({len(rows)} cells) | " + " | ".join(bar(rows) for bar in BARS.values()) + " |")
-    path.write_text(re.sub(r"\bnan\b", "-", "\n".join(lines)) + "\n")
+    return re.sub(r"\bnan\b", "-", "\n".join(lines))
+
+
+def _bars(summaries: dict[str, dict[str, Any]]) -> str:
+    """The bars for all embeddings of a half, and for each set."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for name, s in summaries.items():
+        data, half, _, shots = name.split("/")
+        if data in EMBEDDINGS:
+            for group in (half, f"{data}, {half}"):
+                groups.setdefault(group, []).append(s | {"one_shot": shots == "1-shot"})
+    lines = ["| embeddings | " + " | ".join(BARS) + " |", "|---" * (len(BARS) + 1) + "|"]
+    for group, rows in groups.items():
+        lines.append(f"| {group} ({len(rows)} cells) | " + " | ".join(bar(rows) for bar in BARS.values()) + " |")
+    return "\n".join(lines)
+
+
+def _behind_cells(summaries: dict[str, dict[str, Any]]) -> str:
+    """Held-out cells in which the best rival is ahead of us by more than the bars allow."""
+    lines = ["| held-out cell | measure | ours | best rival's | |", "|---|---|---:|---:|---|"]
+    for name, s in summaries.items():
+        if name.split("/")[0] in EMBEDDINGS and "held-out" in name:
+            for measure, (title, sign, allowed) in MEASURES.items():
+                ours, rivals, rival = s[measure]
+                if sign * (rivals - ours) > allowed:
+                    lines.append(f"| {name} | {title} | {ours:.4f} | {rivals:.4f} | {rival} |")
+    return "\n".join(lines)
 
 
 def _mean_ece(rows: list[dict[str, Any]], one_shot: bool) -> str:

@@ -192,9 +192,17 @@ def nearest_prototype(model: OneVsEachClassifier, X: Array) -> Array:
     return -((X @ means.T) / np.linalg.norm(X, axis=1, keepdims=True) / np.linalg.norm(means, axis=1)).max(1)
 
 
+def nearest_example(model: OneVsEachClassifier, X: Array) -> Array:
+    return -model.covariance_(torch.from_numpy(X), torch.from_numpy(model.X_fit_)).amax(1).numpy()
+
+
 FEW = [(5, 1), (5, 5), (5, 20)]
-SIZES = {"embeddings": [*FEW, (20, 1), (20, 5)], "embeddings, 5-way": FEW[:2], "skewed": FEW, "all": FEW}
-SCORES = (OneVsEachClassifier.outlier_score, largest_logit, entropy, logit_variance, nearest_prototype)
+MORE = [*FEW, (20, 1), (20, 5)]
+SIZES = {"embeddings": MORE, "embeddings, 5-way": FEW[:2], "unseen": MORE, "skewed": FEW, "all": FEW}
+OTHERS = {"unseen": [("digits", 5)], "all": [("digits", 5), ("wine", 3), ("breast_cancer", 2)]}
+SCORES = (
+    OneVsEachClassifier.outlier_score, largest_logit, entropy, logit_variance, nearest_prototype, nearest_example,
+)  # fmt: skip
 TABLES: dict[str, tuple[str, dict[str, Alternative]]] = {
     "posterior": (
         "embeddings, 5-way",
@@ -232,17 +240,16 @@ TABLES: dict[str, tuple[str, dict[str, Alternative]]] = {
         "all",
         {name: fitted(kernel=name) for name in ("auto", "cosine", "rbf", "normalized-rbf", "linear")},
     ),
-    "outliers": ("embeddings", {score.__name__.replace("_", " "): outliers(score) for score in SCORES}),
+    "outliers": ("unseen", {score.__name__.replace("_", " "): outliers(score) for score in SCORES}),
 }
 
 
 def rows(kind: str, data: dict[str, Data], n_episodes: int) -> Iterator[tuple[str, Iterator[Task]]]:
     """Tasks of a table, by name."""
-    if kind == "all":
-        for name, n_way in (("digits", 5), ("wine", 3), ("breast_cancer", 2)):
-            for n_shot in (1, 5, 20):
-                cell = Cell(name, "all", n_way, n_shot)
-                yield f"{name}/{n_way}-way/{n_shot}-shot", balanced(cell, data[name], n_episodes)
+    for name, n_way in OTHERS.get(kind, []):
+        for n_shot in (1, 5, 20):
+            cell = Cell(name, "all", n_way, n_shot)
+            yield f"{name}/{n_way}-way/{n_shot}-shot", balanced(cell, data[name], n_episodes)
     if kind == "skewed":
         yield "noise, 5 : 95", noise(n_episodes)
     for name in EMBEDDINGS:

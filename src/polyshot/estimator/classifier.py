@@ -26,6 +26,7 @@ from polyshot.gp.posterior import one_hot
 
 Array = NDArray[np.float64]
 _CHUNK_NUMBERS = 2**22
+_NEAREST = 16.0  # docs/estimator.md
 
 
 class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -138,14 +139,19 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def outlier_score(self, X: Any) -> Array:
         """Larger = more likely none of the classes: logit of one more, without an example, less the largest logit.
 
+        With kernel="rbf" all of these fade far from the examples, and how unlike the nearest one is counts besides.
         By expectation propagation whatever `inference` is. Not with kernel="linear", where logits grow without end and
         far points look known.
         """
         X = self._queries(X)
         weights = self.weights_with_none_
         logits = self._logits(X, weights) - self.covariance_.intercept * weights.sum(0)
-        score: Array = (logits[:, -1] - logits[:, :-1].amax(1)).numpy()
-        return score
+        score = logits[:, -1] - logits[:, :-1].amax(1)
+        if self.covariance_.kernel == "rbf":
+            nearest = torch.cat([K_star.amax(1) for _, K_star in self._query_covariances(X)])
+            deviation = np.exp(self.log_scale_ / 2)
+            score += _NEAREST * (deviation - nearest / deviation)
+        return score.numpy()
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier as one safetensors file with a JSON header: whole, or not at all."""

@@ -38,3 +38,18 @@ def test_the_prior_of_the_scale_is_learned_with_the_coefficient_of_the_scatter_t
     assert (with_scatter.by_scatter, without.by_scatter) == (1, 0)
     assert with_scatter.level == pytest.approx(5, abs=0.1)
     assert prior.regret(with_scatter, tasks) < prior.regret(without, tasks) - 0.1
+
+
+def test_every_choice_of_the_page_can_be_made_otherwise(monkeypatch):
+    """An alternative that changed nothing would be a patch of what no longer exists."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    choices = importlib.import_module("benchmarks.estimator_choices")
+    X, y, queries, labels, unseen = blobs(n_way=5, n_shot=4, dim=128)
+    rng = np.random.default_rng(1)
+    X, queries, unseen = (np.exp(x + 3 * rng.standard_normal(x.shape)) for x in (X, queries, unseen))  # for the roots
+    weights = np.full(len(labels), 1 / len(labels))
+    task = choices.Task(X[2:], y[2:], queries, labels, weights, unseen)
+    for name, (_, alternatives) in choices.TABLES.items():
+        values = {key: float(np.min(loss(task))) for key, loss in alternatives.items() if key != "auto"}
+        assert len(set(values.values())) == len(values), name
+        assert all(np.isfinite(list(values.values()))), name

@@ -156,9 +156,9 @@ def main() -> None:
             save(arguments.out, results)
             mean = f"{np.mean(entry['log_loss']):.4f}" if entry["log_loss"] else entry["impossible"]
             print(cell.name, method, len(entry.get("log_loss", [])), mean, f"{spent(entry):.1f} s", flush=True)
-        write_table(
-            {c.name: results[c.name] for c in cells(data) if c.name in results}, arguments.out.with_suffix(".md")
-        )
+        # in the order of the cells; data sets that are not here now keep their rows
+        names = [name for name in dict.fromkeys([*(c.name for c in cells(data)), *results]) if name in results]
+        write_table({name: results[name] for name in names}, arguments.out.with_suffix(".md"))
 
 
 if __name__ == "__main__":

@@ -279,6 +279,8 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=20)
     arguments = parser.parse_args()
     data = load_all()
+    if missing := [f"{name}.npz" for name in EMBEDDINGS if name not in data]:
+        parser.error(f"{', '.join(missing)}: not in the folder that POLYSHOT_DATA names")
     for name, (kind, alternatives) in TABLES.items():
         if re.search(arguments.match, name):
             print(f"{name}, {arguments.episodes} episodes a row", flush=True)

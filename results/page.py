@@ -146,7 +146,8 @@ def filled(text: str) -> str:
 def draw_reliability(place: str, stem: Path) -> None:
     """A diagram a run: accuracy against confidence in 15 bins, with how many queries each has."""
     runs = runs_of(place)
-    figure, axes = new_figure(3, 5, (12.0, 7.6), sharex=True, sharey=True)
+    n_rows = -(-len(runs) // 5)
+    figure, axes = new_figure(n_rows, 5, (12.0, 0.7 + 2.3 * n_rows), sharex=True, sharey=True)
     for axis, (run, by) in zip(axes, runs.items(), strict=False):
         bins = by["accuracy"].reliability
         edges, count = bins["edges"], bins["count"]
@@ -160,7 +161,7 @@ def draw_reliability(place: str, stem: Path) -> None:
     for axis in axes[len(runs) :]:
         axis.set_visible(False)
     figure.supxlabel("confidence")
-    figure.supylabel("accuracy (line), share of queries (grey)")
+    figure.supylabel("accuracy; grey: share")
     save_figure(figure, stem)[1].unlink()
 
 

@@ -56,6 +56,7 @@ CALLS = {
     "an unknown rule": lambda: predict(MODEL, K, Y, SITES, torch.ones(2, 3), torch.ones(2), rule="softmax"),
     "an unknown start": lambda: gibbs(MODEL, K, Y, 2, start="posterior"),
     "an unknown slope": lambda: marginal_likelihood(MODEL, Cosine(), X, Y, 2, slope="rough"),
+    "an unknown average": lambda: predictive_likelihood(MODEL, Cosine(), X, Y, X_QUERY, Y[:2], 2, average="mode"),
     "weights a vector": lambda: OneVsEachGP(torch.ones(2)),
     "noise for other chains": lambda: class_log_probs(
         LOGITS, MODEL.likelihood, "monte-carlo", noise=torch.ones(2, 4, 2)

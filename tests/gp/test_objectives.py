@@ -20,6 +20,7 @@ from polyshot.gp import (
     class_log_probs,
     gibbs,
     marginal_likelihood,
+    predict,
     predictive_likelihood,
 )
 from polyshot.gp.gibbs import Prior, draw_probes
@@ -65,15 +66,15 @@ def dense_marginal(model, kernel, x, y, mean, sites):
     return np.mean([dense.log_marginal for dense in dense_chains(model, kernel, x, y, mean, sites)])
 
 
-def dense_predictive(model, kernel, x, y, x_query, y_query, mean, sites, rule, noise):
+def dense_predictive(model, kernel, x, y, x_query, y_query, mean, sites, rule, noise, average):
     K_star, k_star_star = array(kernel(x_query, x)), array(kernel.diagonal(x_query))
-    total = 0.0
+    chosen = []
     for m, dense in enumerate(dense_chains(model, kernel, x, y, mean, sites)):
         logits = Logits(*(tensor(part)[None] for part in dense.query(K_star, k_star_star, float(mean))))
         chain_noise = None if noise is None else noise[m : m + 1]
         log_probs = array(class_log_probs(logits, model.likelihood, rule, noise=chain_noise))[0]
-        total += log_probs[np.arange(len(log_probs)), array(y_query).astype(int)].sum()
-    return total / N_CHAINS
+        chosen.append(log_probs[np.arange(len(log_probs)), array(y_query).astype(int)])
+    return (np.log(np.exp(chosen).mean(0)) if average == "probability" else np.mean(chosen, 0)).sum()
 
 
 def check_gradients(value, parameters, reference):
@@ -107,7 +108,8 @@ def test_ml_is_the_dense_formula_at_the_same_sites_with_its_gradient(model, kern
     ("name", "rule"),
     [("one-vs-each", "sigmoid"), ("one-vs-each", "log-sigmoid")] + [(n, "monte-carlo") for n in MODELS],
 )
-def test_pl_is_the_dense_formula_at_the_same_sites_with_its_gradient(name, rule):
+@pytest.mark.parametrize("average", ["probability", "log"])
+def test_pl_is_the_dense_formula_at_the_same_sites_with_its_gradient(name, rule, average):
     model, kernel, mean = MODELS[name], RBF(0.5, 0.2).double(), ConstantMean(0.4).double()
     x, y, x_query, y_query = episode()
     rng = np.random.default_rng(SEED)
@@ -115,15 +117,28 @@ def test_pl_is_the_dense_formula_at_the_same_sites_with_its_gradient(name, rule)
     noise = None
     if rule == "monte-carlo":  # drawn after the chain, from the same generator
         noise = sobol_normal(rng, torch.Size([]), N_CHAINS, 16, N_WAY, x)
-    value = predictive_likelihood(
-        model, kernel, x, y, x_query, y_query, N_WAY, mean=mean(), rule=rule, n_draws=16, **OPTIONS
-    )
+    options = {"rule": rule, "average": average, "n_draws": 16, **OPTIONS}
+    value = predictive_likelihood(model, kernel, x, y, x_query, y_query, N_WAY, mean=mean(), **options)
 
     def reference():
-        args = (x, y, x_query, y_query, mean.value.detach(), chain.draws, rule, noise)
+        args = (x, y, x_query, y_query, mean.value.detach(), chain.draws, rule, noise, average)
         return dense_predictive(model, kernel, *args)
 
     check_gradients(value, [*kernel.parameters(), *mean.parameters()], reference)
+
+
+@pytest.mark.parametrize(("name", "rule"), [("one-vs-each", "log-sigmoid"), ("logistic-softmax", "sigmoid")])
+def test_pl_is_the_log_probability_that_a_prediction_by_the_same_chains_gives(name, rule):
+    model, kernel = MODELS[name], RBF(0.5, 0.2).double()
+    x, y, x_query, y_query = episode()
+    value = predictive_likelihood(model, kernel, x, y, x_query, y_query, N_WAY, rule=rule, **OPTIONS)
+    sites = sites_of(model, kernel, x, y, 0.0)
+    with torch.no_grad():
+        prediction = predict(model, kernel(x), y, sites, kernel(x_query, x), kernel.diagonal(x_query), rule=rule)
+    expected = prediction.log_probs.gather(-1, y_query[:, None]).sum()
+    assert value.item() == pytest.approx(expected.item(), rel=1e-10)
+    bound = predictive_likelihood(model, kernel, x, y, x_query, y_query, N_WAY, rule=rule, average="log", **OPTIONS)
+    assert bound.item() < value.item()
 
 
 @pytest.mark.parametrize("name", ["one-vs-each", "logistic-softmax"])

@@ -115,8 +115,10 @@ def test_dkt_s_scores_are_the_regression_s_posterior_means():
     torch.testing.assert_close(method.adapt(e.support, N_WAY)(e.query.x).scores, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional():
-    method = build_method("ove-gp", SPACE, options={"objective": "pl", "log_scale": 1.0, "n_chains": 3})
+@pytest.mark.parametrize("average", ["probability", "log"])
+def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional(average):
+    options = {"objective": "pl", "log_scale": 1.0, "n_chains": 3, "average": average}
+    method = build_method("ove-gp", SPACE, options=options)
     e = episode()
     x, y = e.support.x.double(), e.support.y.numpy()
     with torch.no_grad():
@@ -128,8 +130,8 @@ def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional():
     A = comparison_matrix(y)
     others = np.array([[c != own_class for c in range(N_WAY)] for own_class in y])
     identity = np.eye(N_WAY)
-    total = 0.0
-    for chain in omega:
+    chosen = np.zeros((len(omega), len(e.query.y)))
+    for m, chain in enumerate(omega):
         w = chain[others]
         inverse = np.linalg.inv(A @ np.kron(K.numpy(), identity) @ A.T + np.diag(1 / w))
         for q, label in enumerate(e.query.y.numpy()):
@@ -141,9 +143,10 @@ def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional():
                 for other in set(range(N_WAY)) - {c}:
                     contrast = identity[c] - identity[other]
                     logs[c] += mean_log_sigmoid(contrast @ mean, contrast @ covariance @ contrast)
-            total += log_softmax(logs)[label]
+            chosen[m, q] = log_softmax(logs)[label]
+    expected = np.log(np.exp(chosen).mean(0)) if average == "probability" else chosen
     loss = method.loss(e, np.random.default_rng(5))
-    assert loss.item() == pytest.approx(-total / (len(omega) * len(e.query.y)), rel=1e-5)
+    assert loss.item() == pytest.approx(-expected.mean(), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ove-gp", "logistic-softmax-gp"])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
 from polyshot.gp import ConstantMean, GPModel, Kernel, Prediction, Sites, gibbs, predict
-from polyshot.gp.objectives import Slope, marginal_likelihood, predictive_likelihood
+from polyshot.gp.objectives import Average, Slope, marginal_likelihood, predictive_likelihood
 from polyshot.gp.predictive import Rule
 from polyshot.gp.random import Seed, as_generator
 from polyshot.methods.base import FewShotMethod, QueryFunction, Space, averaged_statistics, check_support, evaluating
@@ -28,6 +28,7 @@ class GPMethod(FewShotMethod):
     of the queries given the support; both per example.
     kernel_rate: learning rate of the kernel's own parameters (and of the prior mean and the noise); these are a few
     numbers that must travel far, so that the network's rate would take thousands of episodes.
+    average: of the chains in the predictive likelihood, "probability" or "log" (gp.objectives).
     slope: of the marginal likelihood's log-determinant, "exact" or "sampled" (gp.objectives).
     """
 
@@ -42,6 +43,7 @@ class GPMethod(FewShotMethod):
         n_chains: int,
         n_steps: int,
         kernel_rate: float,
+        average: Average = "probability",
         slope: Slope = "exact",
         mean: ConstantMean | None = None,
     ) -> None:
@@ -55,6 +57,7 @@ class GPMethod(FewShotMethod):
         self.n_chains = n_chains
         self.n_steps = n_steps
         self.kernel_rate = kernel_rate
+        self.average: Average = average
         self.slope: Slope = slope
 
     def model(self) -> GPModel:
@@ -120,9 +123,9 @@ class GPMethod(FewShotMethod):
                 marginal_likelihood(self.model(), self.kernel, x, y, n_way, slope=self.slope, **settings) / y.shape[-1]
             )
         else:
-            value = predictive_likelihood(
-                self.model(), self.kernel, x[:, :n], y[:, :n], x[:, n:], y[:, n:], n_way, rule=self.rule, **settings
-            ) / (y.shape[-1] - n)
+            task = (x[:, :n], y[:, :n], x[:, n:], y[:, n:], n_way)
+            options: dict[str, Any] = {"rule": self.rule, "average": self.average, **settings}
+            value = predictive_likelihood(self.model(), self.kernel, *task, **options) / (y.shape[-1] - n)
         yield -value
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from polyshot.gp import ConstantMean, LogisticSoftmaxGP, Sites, make_kernel
+from polyshot.gp.objectives import Average
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
@@ -32,6 +33,7 @@ class LogisticSoftmax(GPMethod):
         kernel_rate: float = 1e-3,
         n_chains: int = 20,
         n_steps: int = 1,
+        average: Average = "log",
         test_steps: int = 50,
         rule: Rule = "log-sigmoid",
     ) -> None:
@@ -44,9 +46,10 @@ class LogisticSoftmax(GPMethod):
             n_chains=n_chains,
             n_steps=n_steps,
             kernel_rate=kernel_rate,
+            average=average,
             mean=ConstantMean(),
         )
-        check_choices(type(self), rule=rule)
+        check_choices(type(self), average=average, rule=rule)
         self.test_steps = test_steps
 
     def model(self) -> LogisticSoftmaxGP:

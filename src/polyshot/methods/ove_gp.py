@@ -22,7 +22,7 @@ from polyshot.data.episodes import Episode
 from polyshot.errors import InputError
 from polyshot.gp import OneVsEachGP, Sites, fit_propagation, make_kernel
 from polyshot.gp.climb import climb
-from polyshot.gp.objectives import Slope
+from polyshot.gp.objectives import Average, Slope
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod, Objective
@@ -47,6 +47,7 @@ class OVEGP(GPMethod):
         kernel_rate: float = 3e-2,
         n_chains: int = 20,
         n_steps: int = 1,
+        average: Average = "probability",
         inference: Literal["propagation", "gibbs"] = "propagation",
         test_steps: int = 50,
         slope: Slope = "sampled",
@@ -62,9 +63,10 @@ class OVEGP(GPMethod):
             n_chains=n_chains,
             n_steps=n_steps,
             kernel_rate=kernel_rate,
+            average=average,
             slope=slope,
         )
-        check_choices(type(self), inference=inference, rule=rule, slope=slope)
+        check_choices(type(self), average=average, inference=inference, rule=rule, slope=slope)
         self.inference = inference
         self.test_steps = test_steps
         self.register_buffer("log_factor", torch.zeros(()) if calibrate else None)

@@ -6,9 +6,9 @@ whose Pólya-Gamma variables make the posterior Gaussian given them. Training ma
 predictive likelihood ("pl") at the last step of short Gibbs chains; a support set is conditioned on by expectation
 propagation, which is deterministic and closer to the exact posterior, or by longer chains ("gibbs", the paper's way).
 
-Averaged over single draws of the sites, both objectives like a smaller scale of the kernel than the prediction, which
-averages the draws out. So the prediction has a factor of its own (`calibrate`), the one under which the queries of
-validation episodes are most probable: on the training classes, which the network knows, it would be too sure.
+Averaged over single draws of the sites, "ml" likes a smaller scale of the kernel than the prediction, which averages
+the draws out, and the network is surer of the classes that it was trained on. So the prediction has a factor of its own
+(`calibrate`), the one under which the queries of validation episodes are most probable.
 """
 
 from collections.abc import Sequence

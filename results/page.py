@@ -24,6 +24,7 @@ METHODS = (
     "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml", "ove-pl-paper", "ove-pl",
 )  # fmt: skip
 KERNELS = tuple(f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml", "pl"))
+SEEDS = ("protonet", "protonet-seed-1", "ove-pl", "ove-pl-seed-1")
 NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist", "cub": "cub"}  # what the paper has that is most like ours
 DIFFERENCES = (
     ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),
@@ -40,10 +41,11 @@ def runs_of(place: str, names: tuple[str, ...] = METHODS) -> Runs:
 
 
 def label(run: str, by: dict[str, Result]) -> str:
-    """The method's name in the paper."""
+    """The method's name in the paper, and what is not as in the other rows."""
     if run == "ove-pl-paper":
         return "OVE PG GP + Cosine (PL), the paper's settings"
-    return method_label(by["accuracy"])[0]
+    seed = by["accuracy"].training["seed"]
+    return method_label(by["accuracy"])[0] + (f", seed {seed}" if seed else "")
 
 
 def number(result: Result | None, measure: str) -> str:
@@ -119,6 +121,7 @@ TABLES = {
     "differences": differences,
     "kernels": lambda place: all_measures(place, KERNELS),
     "kernel-differences": lambda place: differences(place, KERNELS),
+    "seeds": lambda place: all_measures(place, SEEDS),
 }
 
 

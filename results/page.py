@@ -98,6 +98,19 @@ def temperatures(place: str) -> str:
     return markdown(head, rows)
 
 
+def trained_on_more(place: str) -> str:
+    """At one shot: runs that were trained on one beside runs that were trained on five."""
+    one, five = runs_of(f"{place}/1-shot"), HERE / place / "5-shot-at-1-shot"
+    head = ["", *(f"{shots}: {m}" for shots in ("1 shot", "5 shots") for m in ("accuracy, %", "ECE", "log-likelihood"))]
+    rows = []
+    for run, by in one.items():
+        if (file := five / run / "accuracy.json").is_file():
+            both = by["accuracy"], find_results([file])[0]
+            row = [number(result, m) for result in both for m in ("accuracy", "ece", "log_likelihood")]
+            rows.append([label(run, by), *row])
+    return markdown(head, rows)
+
+
 def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
     """Every run less `ove-pl`, episode by episode: mean and Student's 95 % interval; accuracies in points."""
     runs = runs_of(place, names)
@@ -121,6 +134,7 @@ TABLES = {
     "differences": differences,
     "kernels": lambda place: all_measures(place, KERNELS),
     "kernel-differences": lambda place: differences(place, KERNELS),
+    "trained-on-more": trained_on_more,
     "seeds": lambda place: all_measures(place, SEEDS),
 }
 

@@ -4,7 +4,8 @@ python results/run.py [PART OF A NAME...] [--jobs 2]
 
 results/PLACE/NAME.toml is trained in runs/results/PLACE/NAME (one thread) and evaluated by the paper's protocols into
 results/PLACE/NAME/*.json, with the training log beside them; accuracy and calibration also with a temperature that is
-fitted on validation episodes, which is the least that a rival's user would do. Two jobs at a time use two cores best.
+fitted on validation episodes, which is the least that a rival's user would do. Runs of 5 shots are also asked at one
+shot, in results/PLACE-at-1-shot. Two jobs at a time use two cores best.
 """
 
 import argparse
@@ -29,15 +30,22 @@ def protocols(toml: Path) -> list[str]:
     return ["accuracy", "out-of-episode", *(["corruption"] if read_toml(toml)["scenario"] == "cub" else [])]
 
 
+def at_one_shot(toml: Path) -> list[Path]:
+    """Where the results at one shot go of a run of more."""
+    return [toml.parent.with_name(f"{toml.parent.name}-at-1-shot")] if read_toml(toml)["shots"] > 1 else []
+
+
 def finished(toml: Path) -> bool:
     """Whether all its results are there, of a run with these settings."""
     values, folder = read_toml(toml), toml.with_suffix("")
+    others = [place / toml.stem / "accuracy.json" for place in at_one_shot(toml)]
     config = TrainingConfig.from_mapping(values, str(toml))
     names = [settings.name for protocol in protocols(toml) for settings in plan(protocol, config, Changes())]
     names.append("accuracy-temperature")
-    if not all((folder / f"{name}.json").is_file() for name in names):
+    files = [*(folder / f"{name}.json" for name in names), *others]
+    if not all(file.is_file() for file in files):
         return False
-    results = find_results([folder])
+    results = find_results(files)
     options = values.pop("options", {})
     return len({r.weights for r in results}) == 1 and all(
         values.items() <= r.training.items() and options.items() <= r.training["options"].items() for r in results
@@ -57,6 +65,10 @@ def execute(toml: Path) -> str:
             ["train", str(toml), "--out", str(run), "--threads", "1"],
             ["evaluate", str(run), "--out", str(out), "--protocol", "accuracy", "--temperature"],
             ["evaluate", str(run), "--out", str(out), *others],
+            *(
+                ["evaluate", str(run), "--out", str(place), "--protocol", "accuracy", "--shots", "1"]
+                for place in at_one_shot(toml)
+            ),
         ):
             words = [sys.executable, "-m", "polyshot", *command]
             done = subprocess.run(words, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)

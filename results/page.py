@@ -24,7 +24,7 @@ METHODS = (
     "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml", "ove-pl-paper", "ove-pl",
 )  # fmt: skip
 KERNELS = tuple(f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml", "pl"))
-SEEDS = ("protonet", "protonet-seed-1", "ove-pl", "ove-pl-seed-1")
+SEEDS = tuple(f"{run}{seed}" for run in ("protonet", "ove-pl", "ove-pl-rbf") for seed in ("", "-seed-1"))
 NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist", "cub": "cub"}  # what the paper has that is most like ours
 DIFFERENCES = (
     ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),

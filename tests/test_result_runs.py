@@ -1,7 +1,9 @@
 """The runs under results/: every TOML file is a configuration, and every result is of the configuration beside it."""
 
 import importlib.util
+import shutil
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -10,6 +12,15 @@ from polyshot.evaluation.results import find_results
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILES = sorted(RESULTS.rglob("*.toml"))
+
+
+def load_script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, RESULTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(RESULTS).with_suffix("").as_posix())
@@ -26,12 +37,25 @@ def test_a_run_is_a_configuration_and_its_results_are_of_it(file: Path) -> None:
             assert values.get("options", {}).items() <= result.training["options"].items()
 
 
+def test_make_results_skips_the_runs_that_the_page_shows_and_no_other(tmp_path: Path) -> None:
+    run = load_script("run")
+    shown = [file for file in FILES if (file.with_suffix("") / "log.jsonl").is_file()]
+    assert [file for file in FILES if run.finished(file)] == shown
+    copy = tmp_path / "1-shot" / "protonet"
+    shutil.copytree(RESULTS / "omniglot-to-chars74k" / "1-shot" / "protonet", copy)
+    toml = (RESULTS / "omniglot-to-chars74k" / "1-shot" / "protonet.toml").read_text("utf-8")
+    file = copy.with_suffix(".toml")
+    file.write_text(toml, "utf-8")
+    assert run.finished(file)
+    file.write_text(toml.replace("epochs = 50", "epochs = 60"), "utf-8")
+    assert not run.finished(file)
+    file.write_text(toml, "utf-8")
+    (copy / "out-of-episode.json").unlink()
+    assert not run.finished(file)
+
+
 def test_the_page_says_what_the_results_say() -> None:
-    spec = importlib.util.spec_from_file_location("page", RESULTS / "page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    page = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(page)
+    page = load_script("page")
     for file in page.PAGES:
         text = file.read_text("utf-8")
         assert page.filled(text) == text, f"{file.name} is not what its results say; `make results-page` writes it anew"

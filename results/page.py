@@ -22,6 +22,7 @@ FIGURES = HERE.parent / "docs" / "figures"
 METHODS = (
     "feature-transfer", "baseline++", "matchingnet", "protonet", "relationnet", "maml", "dkt", "bayesian-maml",
     "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml", "ove-pl-paper", "ove-pl",
+    "ove-pl-rbf",
 )  # fmt: skip
 KERNELS = tuple(f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml", "pl"))
 SEEDS = tuple(f"{run}{seed}" for run in ("protonet", "ove-pl", "ove-pl-rbf") for seed in ("", "-seed-1"))
@@ -163,8 +164,8 @@ def filled(text: str) -> str:
 def draw_reliability(place: str, stem: Path) -> None:
     """A diagram a run: accuracy against confidence in 15 bins, with how many queries each has."""
     runs = runs_of(place)
-    n_rows = -(-len(runs) // 5)
-    figure, axes = new_figure(n_rows, 5, (12.0, 0.7 + 2.3 * n_rows), sharex=True, sharey=True)
+    n_rows = -(-len(runs) // 4)
+    figure, axes = new_figure(n_rows, 4, (10.0, 0.7 + 2.3 * n_rows), sharex=True, sharey=True)
     for axis, (run, by) in zip(axes, runs.items(), strict=False):
         bins = by["accuracy"].reliability
         edges, count = bins["edges"], bins["count"]

@@ -95,7 +95,7 @@ def predictive_likelihood(
     chosen = log_probs.gather(-1, labels).squeeze(-1)  # [*batch, chain, query]
     if average == "log":
         return chosen.mean(-2).sum(-1)
-    return (chosen.logsumexp(-2) - math.log(n_chains)).sum(-1)
+    return (chosen.logsumexp(-2) - math.log(chosen.shape[-2])).sum(-1)
 
 
 def _last_sites(model: GPModel, K: Tensor, y: Tensor, n_way: int, mean: Mean, seed: Seeds, **options: Any) -> Sites:

@@ -121,7 +121,7 @@ def test_the_kl_holds_the_posterior_at_the_prior() -> None:
         method = ABML(SPACE, nn.Linear(3, 4), inner_kl=inner_kl, start_head_variance=0.1, n_steps=20)
         prior = method._prior(3)
         with sampling(method, generator()):
-            posterior = method._descend(prior, task().support, second_order=False)
+            posterior = method._descend(prior, task().support, 5, second_order=False)
         distances.append(float(method._kl(posterior, prior).detach()))
     assert distances[1] < 0.5 * distances[0]
 
@@ -166,3 +166,21 @@ def test_bad_options_are_refused() -> None:
         ABML(SPACE, n_samples=0)
     with pytest.raises(InputError, match="abml's start_variance must be above 0, not nan"):
         ABML(SPACE, start_variance=math.nan)
+    with pytest.raises(InputError, match="abml's train_samples must be above 0, not 0"):
+        ABML(SPACE, train_samples=0)
+
+
+def test_training_may_take_fewer_draws_than_prediction() -> None:
+    def method(n_samples: int, train_samples: int | None) -> ABML:
+        torch.manual_seed(0)
+        return ABML(SPACE, nn.Linear(3, 4), n_samples=n_samples, train_samples=train_samples, start_head_variance=0.5)
+
+    def loss(method: ABML) -> float:
+        return float(method.loss(task(), np.random.default_rng(0)).detach())
+
+    support, query, _ = task()
+    fewer, few, many = method(5, 2), method(2, None), method(5, None)
+    assert loss(fewer) == loss(few) != loss(many)
+    predictions = [m.adapt(support, 3, seed=1)(query.x).log_probs for m in (fewer, few, many)]
+    assert torch.equal(predictions[0], predictions[2])
+    assert not torch.allclose(predictions[0], predictions[1])

@@ -28,6 +28,7 @@ _ALPHA, _BETA = 1.0, 0.01  # the Gamma prior of the weights' precisions
 class ABML(FewShotMethod):
     """Gaussian weights; the posterior by gradient steps from a learned prior.
 
+    n_samples is the number of draws for every expectation; train_samples, where given, for those of training alone.
     inner_kl and outer_kl weigh the divergence against the mean cross-entropy; n_tasks is the number of episodes of a
     training, over which the prior's own prior counts once. start_variance and start_head_variance are the prior's
     before training, the latter for the last layer, whose prior is one row, the same for all classes.
@@ -42,6 +43,7 @@ class ABML(FewShotMethod):
         *,
         n_steps: int = 4,
         n_samples: int = 5,
+        train_samples: int | None = None,
         inner_rate: float = 0.1,
         inner_kl: float = 0.01,
         outer_kl: float = 0.001,
@@ -52,8 +54,11 @@ class ABML(FewShotMethod):
         super().__init__(space, backbone)
         check_positive("abml", n_steps=n_steps, n_samples=n_samples, inner_rate=inner_rate, n_tasks=n_tasks)
         check_positive("abml", start_variance=start_variance, start_head_variance=start_head_variance)
+        if train_samples is not None:
+            check_positive("abml", train_samples=train_samples)
         self.n_steps = n_steps
         self.n_samples = n_samples
+        self.train_samples = n_samples if train_samples is None else train_samples
         self.inner_rate = inner_rate
         self.inner_kl = inner_kl
         self.outer_kl = outer_kl
@@ -81,15 +86,17 @@ class ABML(FewShotMethod):
         with sampling(self, self._generator(rng)):
             ranks = ranks_of_appearance(support.y, n_way)
             support = LabelledSet(support.x, ranks[support.y])
-            posterior = self._descend(prior, support, second_order=True)
-            cost = self._cross_entropy(posterior, support, LabelledSet(query.x, ranks[query.y]))
+            posterior = self._descend(prior, support, self.train_samples, second_order=True)
+            query = LabelledSet(query.x, ranks[query.y])
+            cost = self._cross_entropy(posterior, self.train_samples, support, query)
         return cost + self.outer_kl * (self._kl(posterior, prior) + self._hyper_prior() / self.n_tasks)
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
         """Weights drawn from the posterior, the same for all queries; the support set is kept for its statistics."""
         ranks, generator = ranks_of_appearance(support.y, n_way), self._generator(rng)
+        ranked = LabelledSet(support.x, ranks[support.y])
         with torch.enable_grad(), sampling(self, generator):
-            posterior = self._descend(self._prior(n_way), LabelledSet(support.x, ranks[support.y]), second_order=False)
+            posterior = self._descend(self._prior(n_way), ranked, self.n_samples, second_order=False)
         draws = [self._draw(posterior, generator) for _ in range(self.n_samples)]
 
         def query(x: Tensor) -> Prediction:
@@ -110,9 +117,9 @@ class ABML(FewShotMethod):
         prior = {name: parameters[name] for names in self._names for name in names}
         return prior | {name: prior[name].expand(n_way, -1) for name in ("head.layer.weight", "head.log_variance")}
 
-    def _descend(self, prior: Tensors, support: LabelledSet, second_order: bool) -> Tensors:
+    def _descend(self, prior: Tensors, support: LabelledSet, n_samples: int, second_order: bool) -> Tensors:
         def objective(posterior: Tensors) -> Tensor:
-            return self._cross_entropy(posterior, support) + self.inner_kl * self._kl(posterior, prior)
+            return self._cross_entropy(posterior, n_samples, support) + self.inner_kl * self._kl(posterior, prior)
 
         # The KL's curvature in a mean is inner_kl / prior variance. With this rate the KL's part of the step is an
         # implicit one, stable however small the variance.
@@ -125,11 +132,11 @@ class ABML(FewShotMethod):
             posterior = gradient_step(objective, posterior, rates, second_order)
         return posterior
 
-    def _cross_entropy(self, posterior: Tensors, *sets: LabelledSet) -> Tensor:
+    def _cross_entropy(self, posterior: Tensors, n_samples: int, *sets: LabelledSet) -> Tensor:
         """The mean over n_samples draws a row; the first set, the support set, gives the statistics."""
-        x = torch.cat([part.x.repeat(self.n_samples, *[1] * (part.x.ndim - 1)) for part in sets])
-        y = torch.cat([part.y.repeat(self.n_samples) for part in sets])
-        with support_rows(self.backbone, self.n_samples * len(sets[0].x)):
+        x = torch.cat([part.x.repeat(n_samples, *[1] * (part.x.ndim - 1)) for part in sets])
+        y = torch.cat([part.y.repeat(n_samples) for part in sets])
+        with support_rows(self.backbone, n_samples * len(sets[0].x)):
             return cross_entropy(functional_call(self, posterior, (x,)), y)
 
     def _kl(self, posterior: Tensors, prior: Tensors) -> Tensor:

@@ -135,7 +135,7 @@ class ChaserBayesianMAML(BayesianMAML):
 
 def logits(theta: Particles, x: Float[Tensor, "n d1"]) -> Float[Tensor, "m n c"]:
     """Every particle's logits."""
-    return x @ theta.mT
+    return (theta @ x.mT).mT  # one product of matrices for all particles
 
 
 def log_posterior_gradient(

@@ -13,7 +13,10 @@ def stein_direction(theta: Float[Tensor, "m d"], gradients: Float[Tensor, "m d"]
     k(j, i) = exp(-|theta_j - theta_i|^2 / h) with h = median of the squared distances / log m. Liu & Wang divide by m;
     like the paper's public code we do not, so that a step's rate means the same for any number of particles.
     """
-    square_distances = (theta[:, None] - theta).square().sum(-1)
+    centred = theta - theta.mean(0)  # near each other, so that little is lost in the differences of squares
+    products = centred @ centred.mT
+    square_lengths = products.diagonal()
+    square_distances = square_lengths[:, None] + square_lengths - 2 * products
     pairs = torch.triu_indices(len(theta), len(theta), 1, device=theta.device)
     h = square_distances[pairs[0], pairs[1]].median() / math.log(len(theta))
     k = torch.exp(-square_distances / h)

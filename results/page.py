@@ -31,13 +31,7 @@ DIFFERENCES = (
     ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),
 )  # fmt: skip
 CALIBRATION = ("ece", "mce", "brier", "log_likelihood")
-DRAWN = (
-    "omniglot-to-chars74k/5-shot",
-    "omniglot-to-chars74k/1-shot",
-    "cub/5-shot",
-    "cub-features/5-shot",
-    "cub-features/1-shot",
-)
+DRAWN = ("omniglot-to-chars74k/5-shot", "omniglot-to-chars74k/1-shot", "cub-features/5-shot")
 
 Runs = dict[str, dict[str, Result]]
 
@@ -119,18 +113,6 @@ def trained_on_more(place: str) -> str:
     return markdown(head, rows)
 
 
-def corruptions(place: str) -> str:
-    """Accuracy and calibration under each corruption, at its greatest severity."""
-    runs = runs_of(place)
-    shown = {n: r.settings["corruption"] for by in runs.values() for n, r in by.items() if n.startswith("corruption")}
-    head = ["", *(f"{shown[n].replace('_', ' ')}: {m}" for n in sorted(shown) for m in ("accuracy, %", "ECE", "Brier"))]
-    rows = [
-        [label(run, by), *(number(by.get(name), m) for name in sorted(shown) for m in ("accuracy", "ece", "brier"))]
-        for run, by in runs.items()
-    ]
-    return markdown(head, rows)
-
-
 def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
     """Every run less `ove-pl`, episode by episode: mean and Student's 95 % interval; accuracies in points."""
     runs = runs_of(place, names)
@@ -155,7 +137,6 @@ TABLES = {
     "kernels": lambda place: all_measures(place, KERNELS),
     "kernel-differences": lambda place: differences(place, KERNELS),
     "trained-on-more": trained_on_more,
-    "corruptions": corruptions,
     "seeds": lambda place: all_measures(place, SEEDS),
 }
 
@@ -208,8 +189,7 @@ def main() -> None:
     for page in PAGES:
         page.write_text(filled(page.read_text("utf-8")), "utf-8")
     for place in DRAWN:
-        if runs_of(place):
-            draw_reliability(place, FIGURES / f"reliability-{place.replace('/', '-')}")
+        draw_reliability(place, FIGURES / f"reliability-{place.replace('/', '-')}")
 
 
 if __name__ == "__main__":

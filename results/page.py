@@ -31,7 +31,10 @@ DIFFERENCES = (
     ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),
 )  # fmt: skip
 CALIBRATION = ("ece", "mce", "brier", "log_likelihood")
-DRAWN = ("omniglot-to-chars74k/5-shot", "omniglot-to-chars74k/1-shot", "cub-features/5-shot")
+DRAWN = (
+    "omniglot-to-chars74k/5-shot", "omniglot-to-chars74k/1-shot", "cub-features/5-shot", "cub-features/1-shot",
+    "cub/5-shot",
+)  # fmt: skip
 
 Runs = dict[str, dict[str, Result]]
 
@@ -50,12 +53,29 @@ def label(run: str, by: dict[str, Result]) -> str:
     return method_label(by["accuracy"])[0] + (f", seed {seed}" if seed else "")
 
 
-def number(result: Result | None, measure: str) -> str:
-    """A figure of a result, or a dash; accuracies in per cent."""
-    value = None if result is None else result.summary.get(measure, {}).get("value")
+def shown(value: float | None, measure: str) -> str:
+    """A figure, or a dash; accuracies in per cent."""
     if value is None:
         return "-"
     return f"{100 * value:.2f}" if measure == "accuracy" else f"{value:.3f}"
+
+
+def number(result: Result | None, measure: str) -> str:
+    """A figure of a result."""
+    return shown(None if result is None else result.summary.get(measure, {}).get("value"), measure)
+
+
+def papers(result: Result, nearest: str, measure: str, table: str = "accuracy") -> str:
+    """What the paper published for this row."""
+    figure = published_figure(table, nearest, result.settings["shots"], result.method, result.options, measure)
+    return shown(figure.value if figure else None, measure)
+
+
+def paired(result: Result, ours: Result, measure: str) -> str:
+    """A result less ours, episode by episode: mean and Student's 95 % interval; accuracies in points."""
+    factor, digits = (100.0, 2) if measure == "accuracy" else (1.0, 3)
+    d = mean_interval(factor * (np.array(result.episodes[measure]) - np.array(ours.episodes[measure])))
+    return f"{d.estimate:+.{digits}f} [{d.low:+.{digits}f}, {d.high:+.{digits}f}]"
 
 
 def all_measures(place: str, names: tuple[str, ...] = METHODS) -> str:
@@ -67,11 +87,7 @@ def all_measures(place: str, names: tuple[str, ...] = METHODS) -> str:
     for run, by in runs_of(place, names).items():
         accuracy, outside = by["accuracy"], by.get("out-of-episode")
         row = [label(run, by), f"{number(accuracy, 'accuracy')} ± {100 * accuracy.summary['accuracy']['std']:.2f}"]
-        if nearest:
-            paper = published_figure(
-                "accuracy", nearest, accuracy.settings["shots"], accuracy.method, accuracy.options, "accuracy"
-            )
-            row.append(f"{100 * paper.value:.2f}" if paper else "-")
+        row += [papers(accuracy, nearest, "accuracy")] if nearest else []
         row += [number(accuracy, m) for m in CALIBRATION]
         row += [number(outside, m) for m in ("auroc", "auroc_entropy", "auroc_variance")]
         rows.append([*row, minutes(place, run)])
@@ -113,19 +129,50 @@ def trained_on_more(place: str) -> str:
     return markdown(head, rows)
 
 
-def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
-    """Every run less `ove-pl`, episode by episode: mean and Student's 95 % interval; accuracies in points."""
-    runs = runs_of(place, names)
+def asked_at_one_shot(place: str) -> str:
+    """Runs that were trained on five shots and no others."""
+    head = ["", "accuracy, %", "ECE", "MCE", "Brier", "log-likelihood"]
     rows = []
-    for run, by in runs.items() if "ove-pl" in runs else ():
-        row = [label(run, by)]
-        for name, file in DIFFERENCES:
-            ours, theirs = (np.array(some[file].episodes[name]) for some in (runs["ove-pl"], by))
-            factor, digits = (100.0, 2) if name == "accuracy" else (1.0, 3)
-            d = mean_interval(factor * (theirs - ours))
-            row.append(f"{d.estimate:+.{digits}f} [{d.low:+.{digits}f}, {d.high:+.{digits}f}]")
-        if run != "ove-pl":
-            rows.append(row)
+    for run, by in runs_of(f"{place}/5-shot").items():
+        result = find_results([HERE / place / "5-shot-at-1-shot" / run / "accuracy.json"])[0]
+        rows.append([label(run, by), *(number(result, m) for m in ("accuracy", *CALIBRATION))])
+    return markdown(head, rows)
+
+
+def corruptions(place: str) -> str:
+    """Each corruption at its greatest severity, beside the paper's figures; paired differences to `ove-pl`."""
+    runs, nearest = runs_of(place), NEAREST[place.split("/")[0]]
+    head = [
+        "",
+        "accuracy, %",
+        "paper's, %",
+        "ECE",
+        "Brier",
+        "paper's",
+        "accuracy minus `ove-pl`",
+        "Brier minus `ove-pl`",
+    ]
+    rows = []
+    for name in sorted(name for name in runs["ove-pl"] if name.startswith("corruption")):
+        ours = runs["ove-pl"][name]
+        corruption = ours.settings["corruption"]
+        rows.append([f"**{corruption.replace('_', ' ')}**", *[""] * (len(head) - 1)])
+        for run, by in runs.items():
+            result, table = by[name], f"corruption:{corruption}"
+            row = [label(run, by), number(result, "accuracy"), papers(result, nearest, "accuracy", table)]
+            row += [number(result, "ece"), number(result, "brier"), papers(result, nearest, "brier", table)]
+            rows.append([*row, *(paired(result, ours, m) if run != "ove-pl" else "" for m in ("accuracy", "brier"))])
+    return markdown(head, rows)
+
+
+def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
+    """Every run less `ove-pl`."""
+    runs = runs_of(place, names)
+    rows = [
+        [label(run, by), *(paired(by[file], runs["ove-pl"][file], measure) for measure, file in DIFFERENCES)]
+        for run, by in runs.items()
+        if run != "ove-pl"
+    ]
     return markdown(["minus `ove-pl`", "accuracy, points", "Brier", "log-likelihood", "AUROC, -max logit"], rows)
 
 
@@ -137,6 +184,8 @@ TABLES = {
     "kernels": lambda place: all_measures(place, KERNELS),
     "kernel-differences": lambda place: differences(place, KERNELS),
     "trained-on-more": trained_on_more,
+    "at-1-shot": asked_at_one_shot,
+    "corruptions": corruptions,
     "seeds": lambda place: all_measures(place, SEEDS),
 }
 

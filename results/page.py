@@ -21,8 +21,8 @@ PAGES = (HERE.parent / "docs" / "results.md", HERE.parent / "README.md")
 FIGURES = HERE.parent / "docs" / "figures"
 METHODS = (
     "feature-transfer", "baseline++", "matchingnet", "protonet", "relationnet", "maml", "dkt", "bayesian-maml",
-    "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml", "ove-pl-paper", "ove-pl",
-    "ove-pl-rbf",
+    "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml-prior", "ove-ml",
+    "ove-pl-paper", "ove-pl", "ove-pl-rbf",
 )  # fmt: skip
 KERNELS = tuple(f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml", "pl"))
 SEEDS = tuple(f"{run}{seed}" for run in ("protonet", "ove-pl", "ove-pl-rbf") for seed in ("", "-seed-1"))

@@ -11,6 +11,7 @@ from polyshot.gp import (
     KERNELS,
     RBF,
     ConstantMean,
+    Cosine,
     LeastSquaresGP,
     Linear,
     LogisticSoftmaxGP,
@@ -256,3 +257,26 @@ def test_the_sampled_objective_has_the_value_of_the_exact_one_and_another_slope(
     (exact, exact_slope), (sampled, sampled_slope) = results
     assert sampled == pytest.approx(exact, rel=1e-10)
     assert sampled_slope != pytest.approx(exact_slope, rel=1e-3)
+
+
+def test_ml_of_chains_from_the_prior_grows_with_the_scale_without_end_and_from_the_variational_posterior_does_not():
+    # Classes differ by less than examples do in six directions that have nothing to do with them.
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(4).repeat_interleave(8)
+    shared, of_class, own, directions, rest = (
+        torch.randn(n, d, generator=generator).double() for n, d in ((1, 100), (4, 100), (32, 6), (6, 100), (32, 100))
+    )
+    x = 0.6 * shared + 0.2 * of_class[y] + 0.3 * own @ directions + 0.3 * rest
+
+    def slope(log_scale, start, n_steps=1):
+        kernel = Cosine(log_scale).double()
+        marginal_likelihood(
+            OneVsEachGP(), kernel, x, y, 4, start=start, n_steps=n_steps, n_chains=100, seed=0
+        ).backward()
+        return kernel.log_scale.grad.item() / len(y)
+
+    assert slope(0.0, "variational") == pytest.approx(slope(0.0, "propagation", 30), rel=0.05)
+    for log_scale in (6.0, 8.0):
+        assert abs(slope(log_scale, "propagation", 30)) < 0.1
+        assert slope(log_scale, "prior") > 0.8
+        assert -0.5 < slope(log_scale, "variational") < -0.05

@@ -149,17 +149,19 @@ def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional(average):
     assert loss.item() == pytest.approx(-expected.mean(), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ove-gp", "logistic-softmax-gp"])
-def test_the_marginal_likelihood_s_slope_is_that_of_the_dense_gaussian(name):
-    options = {"objective": "ml", "log_scale": 0.5, "n_chains": 2} | ({"slope": "exact"} if name == "ove-gp" else {})
+@pytest.mark.parametrize(
+    ("name", "start"), [("ove-gp", "prior"), ("ove-gp", "variational"), ("logistic-softmax-gp", "prior")]
+)
+def test_the_marginal_likelihood_s_slope_is_that_of_the_dense_gaussian(name, start):
+    own = {"slope": "exact", "start": start} if name == "ove-gp" else {}
+    options = {"objective": "ml", "log_scale": 0.5, "n_chains": 2} | own
     method = build_method(name, SPACE, options=options).double()
     e = episode()
     x, y = stacked(e)
     model = OneVsEachGP() if name == "ove-gp" else LogisticSoftmaxGP()
     with torch.no_grad():
-        sites = gibbs(
-            model, method.kernel(x), y, N_WAY, n_chains=2, n_steps=1, latent=False, seed=np.random.default_rng(3)
-        ).draws
+        settings = {"n_chains": 2, "n_steps": 1, "start": start, "latent": False, "seed": np.random.default_rng(3)}
+        sites = gibbs(model, method.kernel(x), y, N_WAY, **settings).draws
     A, chosen = np.eye(len(y) * N_WAY), np.full((len(y), N_WAY), fill_value=True)
     if name == "ove-gp":
         A, chosen = comparison_matrix(y.numpy()), np.arange(N_WAY) != y.numpy()[:, None]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
 from polyshot.gp import ConstantMean, GPModel, Kernel, Prediction, Sites, gibbs, predict
+from polyshot.gp.gibbs import Start
 from polyshot.gp.objectives import Average, Slope, marginal_likelihood, predictive_likelihood
 from polyshot.gp.predictive import Rule
 from polyshot.gp.random import Seed, as_generator
@@ -30,6 +31,7 @@ class GPMethod(FewShotMethod):
     numbers that must travel far, so that the network's rate would take thousands of episodes.
     average: of the chains in the predictive likelihood, "probability" or "log" (gp.objectives).
     slope: of the marginal likelihood's log-determinant, "exact" or "sampled" (gp.objectives).
+    start: of the marginal likelihood's chains, whose few steps do not forget it (gp.gibbs).
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class GPMethod(FewShotMethod):
         kernel_rate: float,
         average: Average = "probability",
         slope: Slope = "exact",
+        start: Start = "prior",
         mean: ConstantMean | None = None,
     ) -> None:
         super().__init__(space, backbone)
@@ -59,6 +62,7 @@ class GPMethod(FewShotMethod):
         self.kernel_rate = kernel_rate
         self.average: Average = average
         self.slope: Slope = slope
+        self.start: Start = start
 
     def model(self) -> GPModel:
         """The GP model, as a function of what is learned of it."""
@@ -119,12 +123,11 @@ class GPMethod(FewShotMethod):
             "seed": list(rngs),
         }
         if self.objective == "ml":
-            value = (
-                marginal_likelihood(self.model(), self.kernel, x, y, n_way, slope=self.slope, **settings) / y.shape[-1]
-            )
+            options: dict[str, Any] = {"slope": self.slope, "start": self.start, **settings}
+            value = marginal_likelihood(self.model(), self.kernel, x, y, n_way, **options) / y.shape[-1]
         else:
             task = (x[:, :n], y[:, :n], x[:, n:], y[:, n:], n_way)
-            options: dict[str, Any] = {"rule": self.rule, "average": self.average, **settings}
+            options = {"rule": self.rule, "average": self.average, **settings}
             value = predictive_likelihood(self.model(), self.kernel, *task, **options) / (y.shape[-1] - n)
         yield -value
 

@@ -6,9 +6,13 @@ whose Pólya-Gamma variables make the posterior Gaussian given them. Training ma
 predictive likelihood ("pl") at the last step of short Gibbs chains; a support set is conditioned on by expectation
 propagation, which is deterministic and closer to the exact posterior, or by longer chains ("gibbs", the paper's way).
 
-Averaged over single draws of the sites, "ml" likes a smaller scale of the kernel than the prediction, which averages
-the draws out, and the network is surer of the classes that it was trained on. So the prediction has a factor of its own
-(`calibrate`), the one under which the queries of validation episodes are most probable.
+Training takes one step. From a draw of the prior, as in Algorithm 1, that is no draw of the posterior: where examples
+differ most in what tells nothing of their class, as photographs do, "ml" then finds every scale of the kernel too
+small, and it grows without end. So the chains of "ml" start from the variational posterior.
+
+The network is surer of the classes that it was trained on than of others, and an objective's best scale is not quite
+the prediction's. So the prediction has a factor of its own (`calibrate`), the one under which the queries of validation
+episodes are most probable.
 """
 
 from collections.abc import Sequence
@@ -22,6 +26,7 @@ from polyshot.data.episodes import Episode
 from polyshot.errors import InputError
 from polyshot.gp import OneVsEachGP, Sites, fit_propagation, make_kernel
 from polyshot.gp.climb import climb
+from polyshot.gp.gibbs import Start
 from polyshot.gp.objectives import Average, Slope
 from polyshot.gp.predictive import Rule
 from polyshot.methods.base import Space
@@ -51,6 +56,7 @@ class OVEGP(GPMethod):
         inference: Literal["propagation", "gibbs"] = "propagation",
         test_steps: int = 50,
         slope: Slope = "sampled",
+        start: Start = "variational",
         rule: Rule = "log-sigmoid",
         calibrate: bool = True,
     ) -> None:
@@ -65,8 +71,9 @@ class OVEGP(GPMethod):
             kernel_rate=kernel_rate,
             average=average,
             slope=slope,
+            start=start,
         )
-        check_choices(type(self), average=average, inference=inference, rule=rule, slope=slope)
+        check_choices(type(self), average=average, inference=inference, rule=rule, slope=slope, start=start)
         self.inference = inference
         self.test_steps = test_steps
         self.register_buffer("log_factor", torch.zeros(()) if calibrate else None)

@@ -25,6 +25,7 @@ LOG_SCALES = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
 WAYS: dict[str, tuple[Start, int]] = {
     "prior": ("prior", 1),
     "prior, 5 steps": ("prior", 5),
+    "mean": ("mean", 1),
     "variational": ("variational", 1),
     "propagation": ("propagation", 1),
     "long run": ("propagation", 50),

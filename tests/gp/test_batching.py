@@ -68,7 +68,9 @@ def assert_each_task_alone(run, batch):
 
 @pytest.mark.parametrize(
     ("model", "start"),
-    [(m, "prior") for m in MODELS] + [(m, "variational") for m in MODELS[:2]] + [(MODELS[0], "propagation")],
+    [(m, start) for m in MODELS for start in ("prior", "mean")]
+    + [(m, "variational") for m in MODELS[:2]]
+    + [(MODELS[0], "propagation")],
 )
 def test_chains_of_a_batch(model, start, batch):
     def run(b, seed):

@@ -1,3 +1,5 @@
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,7 @@ from polyshot.gp import (
     polya_gamma_mean,
     predict,
 )
+from polyshot.gp.gibbs import Start
 
 MODEL = OneVsEachGP()
 # N, C, nodes a dimension of N (C - 1): from one rule to the next finer one the moments move by less than 3e-3.
@@ -38,7 +41,7 @@ def prior_of(task, mean=0.0):
 
 
 @pytest.mark.parametrize(("n", "n_way", "nodes"), SMALL)
-@pytest.mark.parametrize("start", ["prior", "variational", "propagation"])
+@pytest.mark.parametrize("start", get_args(Start))
 def test_the_stationary_distribution_is_the_posterior(n, n_way, nodes, start):
     task = small_task(n, n_way)
     mean = 0.5 * task.mean
@@ -155,7 +158,7 @@ def test_leaving_out_f_changes_no_other_number():
     assert torch.equal(with_f.sites.omega, without.sites.omega)
 
 
-@pytest.mark.parametrize("start", ["prior", "variational", "propagation"])
+@pytest.mark.parametrize("start", get_args(Start))
 def test_seeds_reproduce_and_threads_do_not_matter(start):
     task = make_task()
     run = [

@@ -259,7 +259,7 @@ def test_the_sampled_objective_has_the_value_of_the_exact_one_and_another_slope(
     assert sampled_slope != pytest.approx(exact_slope, rel=1e-3)
 
 
-def test_ml_of_chains_from_the_prior_grows_with_the_scale_without_end_and_from_the_variational_posterior_does_not():
+def test_ml_grows_with_the_scale_without_end_only_if_the_chains_start_from_a_draw_of_the_prior():
     # Classes differ by less than examples do in six directions that have nothing to do with them.
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(4).repeat_interleave(8)
@@ -280,3 +280,4 @@ def test_ml_of_chains_from_the_prior_grows_with_the_scale_without_end_and_from_t
         assert abs(slope(log_scale, "propagation", 30)) < 0.1
         assert slope(log_scale, "prior") > 0.8
         assert -0.5 < slope(log_scale, "variational") < -0.05
+        assert slope(log_scale, "mean") < -0.5

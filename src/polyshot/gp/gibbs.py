@@ -1,7 +1,7 @@
 """Gibbs sampling of any GP model, M chains in parallel (Algorithm 1): pure functions of state and generators."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from polyshot.gp.posterior import Mean, Sites, full_mean, psd_root, residual
 from polyshot.gp.random import Seeds, as_generators, standard_normal
 from polyshot.gp.variational import draw_variational_sites, fit_variational
 
-Start = Literal["prior", "variational", "propagation"]
+Start = Literal["prior", "mean", "variational", "propagation"]
 
 
 class GibbsState(NamedTuple):
@@ -112,10 +112,10 @@ def gibbs(
 ) -> Chain:
     """Run M chains for T steps and return the steps burn_in + 1, burn_in + 1 + thin, ... (the last by default).
 
-    `start="prior"` is Algorithm 1. `"variational"` draws the first sites from the variational posterior;
-    `"propagation"` draws the first f from that of expectation propagation, which is so near the posterior that
-    there is nothing left to burn in (one-vs-each only, both). `root` [*batch, N, E] with root root^T = K, such as
-    a kernel's features, saves the eigendecomposition of K.
+    `start="prior"`, a draw of the prior, is Algorithm 1; `"mean"` is the prior's mean. `"variational"` draws the first
+    sites from the variational posterior; `"propagation"` draws the first f from that of expectation propagation, which
+    is so near the posterior that there is nothing left to burn in (one-vs-each only, both). `root` [*batch, N, E] with
+    root root^T = K, such as a kernel's features, saves the eigendecomposition of K.
     `latent=False` leaves out f, and with it the last step's draw of f. `seed` is one for all or one a task.
     """
     K, y = check_task(K, y, n_way)
@@ -158,8 +158,11 @@ def _first_sites(
     """The sites of the first step."""
     if start == "prior":
         return model.draw_sites(draw_prior(prior, n_chains, generators), y, generators)
-    if start not in ("variational", "propagation"):
-        raise InputError(f"unknown start {start!r}; there are 'prior', 'variational' and 'propagation'")
+    if start == "mean":
+        f = prior.mean.expand(*prior.mean.shape[:-3], n_chains, *prior.mean.shape[-2:])
+        return model.draw_sites(f, y, generators)
+    if start not in get_args(Start):
+        raise InputError(f"unknown start {start!r}; there are {', '.join(get_args(Start))}")
     if not isinstance(model, OneVsEachGP):
         raise InputError(f"start={start!r} is for the one-vs-each GP, not for {type(model).__name__}")
     n_way, mean = prior.mean.shape[-1], prior.mean.squeeze(-3)

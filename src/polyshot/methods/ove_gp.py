@@ -8,11 +8,11 @@ propagation, which is deterministic and closer to the exact posterior, or by lon
 
 Training takes one step. From a draw of the prior, as in Algorithm 1, that is no draw of the posterior: where examples
 differ most in what tells nothing of their class, as photographs do, "ml" then finds every scale of the kernel too
-small, and it grows without end. So the chains of "ml" start from the variational posterior.
+small, and it grows without end. So the chains of "ml" start at the prior's mean, under which it stays small.
 
-The network is surer of the classes that it was trained on than of others, and an objective's best scale is not quite
-the prediction's. So the prediction has a factor of its own (`calibrate`), the one under which the queries of validation
-episodes are most probable.
+An objective's best scale is not the prediction's: that of "ml" is far smaller, and the network is surer of the classes
+that it was trained on than of others. So the prediction has a factor of its own (`calibrate`), the one under which the
+queries of validation episodes are most probable.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class OVEGP(GPMethod):
         inference: Literal["propagation", "gibbs"] = "propagation",
         test_steps: int = 50,
         slope: Slope = "sampled",
-        start: Start = "variational",
+        start: Start = "mean",
         rule: Rule = "log-sigmoid",
         calibrate: bool = True,
     ) -> None:

@@ -281,3 +281,14 @@ def test_ml_grows_with_the_scale_without_end_only_if_the_chains_start_from_a_dra
         assert slope(log_scale, "prior") > 0.8
         assert -0.5 < slope(log_scale, "variational") < -0.05
         assert slope(log_scale, "mean") < -0.5
+
+
+@pytest.mark.parametrize(("n", "n_way", "nodes"), [(3, 2, 40), (2, 3, 24)])
+def test_ml_of_chains_that_start_at_the_mean_is_jensen_s_bound_of_the_evidence(n, n_way, nodes):
+    task, model = make_task(n, n_way, log_scale=1.0, seed=1), OneVsEachGP()
+    K, options = tensor(task.K), {"n_steps": 1, "start": "mean", "latent": False, "seed": 0}
+    sites = gibbs(model, K, task.labels, n_way, n_chains=100_000, **options).draws
+    evidence = one_vs_each_posterior(task.K, task.y, n_way, nodes).log_evidence
+    ratio = array(model.log_marginal(K, task.labels, sites)) - evidence
+    assert_mean(np.exp(ratio), 1.0)
+    assert ratio.mean() < -0.01

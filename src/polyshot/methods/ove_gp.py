@@ -8,7 +8,9 @@ propagation, which is deterministic and closer to the exact posterior, or by lon
 
 Training takes one step. From a draw of the prior, as in Algorithm 1, that is no draw of the posterior: where examples
 differ most in what tells nothing of their class, as photographs do, "ml" then finds every scale of the kernel too
-small, and it grows without end. So the chains of "ml" start at the prior's mean, under which it stays small.
+small, and it grows without end. So the chains of "ml" start at the prior's mean: their sites then have the
+distribution p(omega) of the prior, and the average of log p(Y | X, omega) is a lower bound of
+log p(Y | X) by Jensen's inequality.
 
 An objective's best scale is not the prediction's: that of "ml" is far smaller, and the network is surer of the classes
 that it was trained on than of others. So the prediction has a factor of its own (`calibrate`), the one under which the

@@ -23,7 +23,25 @@ def test_conv4_has_the_papers_layers() -> None:
     parameters = sum(p.numel() for p in Conv4(1).parameters())
     assert parameters == (9 + 1) * 64 + 3 * (9 * 64 + 1) * 64 + 4 * 2 * 64
     kinds = [[type(layer).__name__ for layer in block] for block in Conv4(1).blocks]
-    assert kinds == [["Conv2d", "BatchNorm2d", "ReLU", "MaxPool2d"]] * 4
+    assert kinds == [["Conv2d", "BatchNorm2d", "MaxPool2d", "ReLU"]] * 4
+
+
+def test_relu_after_pooling_is_the_papers_relu_before_it() -> None:
+    torch.manual_seed(0)
+    ours = Conv4(1)
+    papers = torch.nn.Sequential(
+        *(torch.nn.Sequential(conv, norm, relu, pool) for conv, norm, pool, relu in ours.blocks), torch.nn.Flatten()
+    )
+    x = torch.rand(6, 1, 28, 28).contiguous(memory_format=torch.channels_last)
+    expected, features = papers(x), ours(x)
+    assert torch.equal(features, expected)
+    weights, parameters = torch.randn_like(features), list(ours.parameters())
+    for gradient, right in zip(
+        torch.autograd.grad((weights * features).sum(), parameters),
+        torch.autograd.grad((weights * expected).sum(), parameters),
+        strict=True,
+    ):
+        assert torch.equal(gradient, right)
 
 
 def test_features_come_in_the_order_of_a_contiguous_network() -> None:

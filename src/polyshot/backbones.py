@@ -53,9 +53,11 @@ class SupportNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         """(x - mean) / sd * weight + bias, channel by channel."""
-        variance, mean = torch.var_mean(x[: self.n_support], (0, 2, 3), correction=0)
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        return x * scale[:, None, None] + (self.bias - mean * scale)[:, None, None]
+        rows = x[: self.n_support]
+        mean = rows.mean((0, 2, 3), keepdim=True)
+        variance = (rows - mean).square().mean((0, 2, 3), keepdim=True)  # torch.var_mean is slower
+        scale = self.weight[:, None, None] * torch.rsqrt(variance + self.eps)
+        return torch.addcmul(self.bias[:, None, None] - mean * scale, x, scale)
 
 
 @contextmanager
@@ -78,8 +80,8 @@ def _block(in_channels: int, width: int, norm: Callable[[int], nn.Module]) -> nn
     return nn.Sequential(
         nn.Conv2d(in_channels, width, kernel_size=3, padding=1),
         norm(width),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),  # the same as before the pooling, on a quarter of the numbers
     )
 
 

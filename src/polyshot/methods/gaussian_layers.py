@@ -29,19 +29,19 @@ class GaussianLayer(nn.Module):
         mean: Tensor = self.layer(x)
         if self.generator is None:
             return mean
-        return mean + (
-            self._flipout(self.layer, x) if isinstance(self.layer, nn.Conv2d) else self._local_noise(x, mean)
-        )
+        if isinstance(self.layer, nn.Conv2d):
+            return self._flipout(self.layer, x, mean)
+        return self._local_noise(x, mean)
 
     def _local_noise(self, x: Tensor, mean: Tensor) -> Tensor:
         variance: Tensor = linear(x.square(), self.log_variance.exp())
         # the square root has no gradient at 0, where the row of inputs is zero
-        return (variance + 1e-8).sqrt() * normal_like(mean, self.generator)
+        return mean + (variance + 1e-8).sqrt() * normal_like(mean, self.generator)
 
-    def _flipout(self, layer: nn.Conv2d, x: Tensor) -> Tensor:
+    def _flipout(self, layer: nn.Conv2d, x: Tensor, mean: Tensor) -> Tensor:
         w = (0.5 * self.log_variance).exp() * normal_like(self.log_variance, self.generator)
         flipped: Tensor = layer._conv_forward(x * self._signs(len(x), x.shape[1]), w, None)
-        return flipped * self._signs(len(x), flipped.shape[1])
+        return torch.addcmul(mean, flipped, self._signs(len(x), flipped.shape[1]))
 
     def _signs(self, n: int, channels: int) -> Tensor:
         device = self.log_variance.device

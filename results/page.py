@@ -35,6 +35,7 @@ DRAWN = (
     "omniglot-to-chars74k/5-shot", "omniglot-to-chars74k/1-shot", "cub-features/5-shot", "cub-features/1-shot",
     "cub/5-shot",
 )  # fmt: skip
+FEWEST = 100
 
 Runs = dict[str, dict[str, Result]]
 
@@ -212,15 +213,18 @@ def filled(text: str) -> str:
 
 
 def draw_reliability(place: str, stem: Path) -> None:
-    """A diagram a run: accuracy against confidence in 15 bins, with how many queries each has."""
+    """A diagram a run: accuracy against confidence in 15 bins, with how many queries each has.
+
+    A bin of fewer than FEWEST queries has no dot: its accuracy would be chance.
+    """
     runs = runs_of(place)
     n_rows = -(-len(runs) // 4)
     figure, axes = new_figure(n_rows, 4, (10.0, 0.7 + 2.3 * n_rows), sharex=True, sharey=True)
     for axis, (run, by) in zip(axes, runs.items(), strict=False):
         bins = by["accuracy"].reliability
         edges, count = bins["edges"], bins["count"]
-        right = [a for a, n in zip(bins["accuracy"], count, strict=True) if n]
-        sure = [c for c, n in zip(bins["confidence"], count, strict=True) if n]
+        right = [a for a, n in zip(bins["accuracy"], count, strict=True) if n >= FEWEST]
+        sure = [c for c, n in zip(bins["confidence"], count, strict=True) if n >= FEWEST]
         width = edges[1] - edges[0]
         axis.bar(edges[:-1], [n / sum(count) for n in count], width, align="edge", color="#BBBBBB")
         axis.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
@@ -228,6 +232,8 @@ def draw_reliability(place: str, stem: Path) -> None:
         axis.set(xlim=(0, 1), ylim=(0, 1), title=f"{run}\nECE {number(by['accuracy'], 'ece')}")
     for axis in axes[len(runs) :]:
         axis.set_visible(False)
+    for axis in axes[max(0, len(runs) - 4) : len(runs)]:
+        axis.tick_params(labelbottom=True)
     figure.supxlabel("confidence")
     figure.supylabel("accuracy; grey: share")
     save_figure(figure, stem)[1].unlink()

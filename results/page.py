@@ -24,8 +24,9 @@ METHODS = (
     "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml-prior", "ove-ml",
     "ove-pl-paper", "ove-pl", "ove-pl-rbf",
 )  # fmt: skip
-KERNELS = tuple(f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml", "pl"))
-SEEDS = tuple(f"{run}{seed}" for run in ("protonet", "ove-pl", "ove-pl-rbf") for seed in ("", "-seed-1"))
+KERNELS = tuple(
+    f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml-prior", "ml", "pl")
+)
 NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist", "cub": "cub"}  # what the paper has that is most like ours
 DIFFERENCES = (
     ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),
@@ -44,6 +45,12 @@ def runs_of(place: str, names: tuple[str, ...] = METHODS) -> Runs:
     """The finished runs of a folder, in this order: results by the name of their file."""
     finished = [name for name in names if (HERE / place / name / "log.jsonl").is_file()]
     return {name: {Path(r.path).stem: r for r in find_results([HERE / place / name])} for name in finished}
+
+
+def with_another_seed(place: str) -> tuple[str, ...]:
+    """The runs that were trained with two seeds, both of each."""
+    twice = [run for run in METHODS if runs_of(place, (f"{run}-seed-1",))]
+    return tuple(name for run in twice for name in (run, f"{run}-seed-1"))
 
 
 def label(run: str, by: dict[str, Result]) -> str:
@@ -187,7 +194,7 @@ TABLES = {
     "trained-on-more": trained_on_more,
     "at-1-shot": asked_at_one_shot,
     "corruptions": corruptions,
-    "seeds": lambda place: all_measures(place, SEEDS),
+    "seeds": lambda place: all_measures(place, with_another_seed(place)),
 }
 
 

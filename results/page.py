@@ -36,7 +36,7 @@ DRAWN = (
     "omniglot-to-chars74k/5-shot", "omniglot-to-chars74k/1-shot", "cub-features/5-shot", "cub-features/1-shot",
     "cub/5-shot",
 )  # fmt: skip
-FEWEST = 100
+FEWEST = 100  # queries of a bin whose accuracy is not mere chance
 
 Runs = dict[str, dict[str, Result]]
 
@@ -73,6 +73,13 @@ def number(result: Result | None, measure: str) -> str:
     return shown(None if result is None else result.summary.get(measure, {}).get("value"), measure)
 
 
+def largest_gap(result: Result) -> str:
+    """MCE over the bins of at least FEWEST queries."""
+    bins = result.reliability
+    filled = zip(bins["accuracy"], bins["confidence"], bins["count"], strict=True)
+    return shown(max(abs(right - sure) for right, sure, n in filled if n >= FEWEST), "mce")
+
+
 def papers(result: Result, nearest: str, measure: str, table: str = "accuracy") -> str:
     """What the paper published for this row."""
     figure = published_figure(table, nearest, result.settings["shots"], result.method, result.options, measure)
@@ -89,14 +96,24 @@ def paired(result: Result, ours: Result, measure: str) -> str:
 def all_measures(place: str, names: tuple[str, ...] = METHODS) -> str:
     """Accuracy beside the paper's, calibration, detection, time."""
     nearest = NEAREST.get(place.split("/")[0])
-    head = ["", "accuracy, %", *(["paper's, %"] if nearest else []), "ECE", "MCE", "Brier", "log-likelihood"]
+    head = [
+        "",
+        "accuracy, %",
+        *(["paper's, %"] if nearest else []),
+        "ECE",
+        "MCE",
+        f"MCE, {FEWEST}+",
+        "Brier",
+        "log-likelihood",
+    ]
     head += ["AUROC, -max logit", "entropy", "variance", "trained, min"]
     rows = []
     for run, by in runs_of(place, names).items():
         accuracy, outside = by["accuracy"], by.get("out-of-episode")
         row = [label(run, by), f"{number(accuracy, 'accuracy')} ± {100 * accuracy.summary['accuracy']['std']:.2f}"]
         row += [papers(accuracy, nearest, "accuracy")] if nearest else []
-        row += [number(accuracy, m) for m in CALIBRATION]
+        ece, mce, *scores = (number(accuracy, m) for m in CALIBRATION)
+        row += [ece, mce, largest_gap(accuracy), *scores]
         row += [number(outside, m) for m in ("auroc", "auroc_entropy", "auroc_variance")]
         rows.append([*row, minutes(place, run)])
     return markdown(head, rows)
@@ -222,7 +239,7 @@ def filled(text: str) -> str:
 def draw_reliability(place: str, stem: Path) -> None:
     """A diagram a run: accuracy against confidence in 15 bins, with how many queries each has.
 
-    A bin of fewer than FEWEST queries has no dot: its accuracy would be chance.
+    A bin of fewer than FEWEST queries has no dot.
     """
     runs = runs_of(place)
     n_rows = -(-len(runs) // 4)

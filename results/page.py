@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import rankdata, spearmanr
 
 from polyshot.evaluation.metrics import mean_interval
 from polyshot.evaluation.published import published_figure
@@ -129,6 +130,22 @@ def headline(place: str) -> str:
     return markdown(head, rows)
 
 
+def ranks(place: str) -> str:
+    """The paper's fourteen rows in the order of accuracy, there and here, for each number of shots."""
+    names = tuple(name for name in METHODS if name not in ("ove-ml-prior", "ove-pl-paper", "ove-pl-rbf"))
+    nearest, labels = NEAREST[place], [label(*pair) for pair in runs_of(f"{place}/5-shot", names).items()]
+    head, columns, agreement = [""], [], ["Spearman's correlation"]
+    for shots in (5, 1):
+        results = [by["accuracy"] for by in runs_of(f"{place}/{shots}-shot", names).values()]
+        theirs = rankdata([-float(papers(result, nearest, "accuracy")) for result in results], "min")
+        ours = rankdata([-result.summary["accuracy"]["value"] for result in results], "min")
+        head += [f"{shots}-shot: paper", "here"]
+        columns += [theirs, ours]
+        agreement += [f"{spearmanr(theirs, ours).statistic:.2f}", ""]
+    rows = [[name, *(f"{rank:.0f}" for rank in line)] for name, *line in zip(labels, *columns, strict=True)]
+    return markdown(head, [*rows, agreement])
+
+
 def temperatures(place: str) -> str:
     """Calibration with a temperature that was fitted on validation episodes."""
     head = ["", "temperature", "ECE", "MCE", "Brier", "log-likelihood"]
@@ -204,6 +221,7 @@ def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
 TABLES = {
     "methods": all_measures,
     "headline": headline,
+    "ranks": ranks,
     "temperatures": temperatures,
     "differences": differences,
     "kernels": lambda place: all_measures(place, KERNELS),

@@ -97,16 +97,8 @@ def paired(result: Result, ours: Result, measure: str) -> str:
 def all_measures(place: str, names: tuple[str, ...] = METHODS) -> str:
     """Accuracy beside the paper's, calibration, detection, time."""
     nearest = NEAREST.get(place.split("/")[0])
-    head = [
-        "",
-        "accuracy, %",
-        *(["paper's, %"] if nearest else []),
-        "ECE",
-        "MCE",
-        f"MCE, {FEWEST}+",
-        "Brier",
-        "log-likelihood",
-    ]
+    head = ["", "accuracy, %", *(["paper's, %"] if nearest else [])]
+    head += ["ECE", "MCE", f"MCE, {FEWEST}+", "Brier", "log-likelihood"]
     head += ["AUROC, -max logit", "entropy", "variance", "trained, min"]
     rows = []
     for run, by in runs_of(place, names).items():
@@ -182,28 +174,22 @@ def asked_at_one_shot(place: str) -> str:
 
 
 def corruptions(place: str) -> str:
-    """Each corruption at its greatest severity, beside the paper's figures; paired differences to `ove-pl`."""
-    runs, nearest = runs_of(place), NEAREST[place.split("/")[0]]
-    head = [
-        "",
-        "accuracy, %",
-        "paper's, %",
-        "ECE",
-        "Brier",
-        "paper's",
-        "accuracy minus `ove-pl`",
-        "Brier minus `ove-pl`",
-    ]
+    """Each corruption at its greatest severity, both seeds; paired differences to `ove-pl` of the same seed."""
+    runs = runs_of(place, tuple(f"{run}{seed}" for run in METHODS for seed in ("", "-seed-1")))
+    nearest = NEAREST[place.split("/")[0]]
+    head = ["", "accuracy, %", "paper's, %", "ECE", "Brier", "paper's"]
+    head += [f"{measure} minus `ove-pl`" for measure in ("accuracy", "Brier")]
     rows = []
     for name in sorted(name for name in runs["ove-pl"] if name.startswith("corruption")):
-        ours = runs["ove-pl"][name]
-        corruption = ours.settings["corruption"]
+        corruption = runs["ove-pl"][name].settings["corruption"]
         rows.append([f"**{corruption.replace('_', ' ')}**", *[""] * (len(head) - 1)])
         for run, by in runs.items():
             result, table = by[name], f"corruption:{corruption}"
+            ours = "ove-pl-seed-1" if run.endswith("-seed-1") else "ove-pl"
             row = [label(run, by), number(result, "accuracy"), papers(result, nearest, "accuracy", table)]
             row += [number(result, "ece"), number(result, "brier"), papers(result, nearest, "brier", table)]
-            rows.append([*row, *(paired(result, ours, m) if run != "ove-pl" else "" for m in ("accuracy", "brier"))])
+            row += [paired(result, runs[ours][name], m) if run != ours else "" for m in ("accuracy", "brier")]
+            rows.append(row)
     return markdown(head, rows)
 
 

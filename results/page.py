@@ -150,17 +150,16 @@ def temperatures(place: str) -> str:
     return markdown(head, rows)
 
 
-def trained_on_more(place: str) -> str:
-    """At one shot: runs that were trained on one beside runs that were trained on five."""
-    one, five = runs_of(f"{place}/1-shot"), HERE / place / "5-shot-at-1-shot"
-    head = ["", *(f"{shots}: {m}" for shots in ("1 shot", "5 shots") for m in ("accuracy, %", "ECE", "log-likelihood"))]
+def side_by_side(first: tuple[str, str], second: tuple[str, str]) -> str:
+    """The runs of two places, each (title, place), on the same episodes; the second has results of accuracy alone."""
+    head = [f"{title}: {m}" for title, _ in (first, second) for m in ("accuracy, %", "ECE", "log-likelihood")]
     rows = []
-    for run, by in one.items():
-        if (file := five / run / "accuracy.json").is_file():
+    for run, by in runs_of(first[1]).items():
+        if (file := HERE / second[1] / run / "accuracy.json").is_file():
             both = by["accuracy"], find_results([file])[0]
             row = [number(result, m) for result in both for m in ("accuracy", "ece", "log_likelihood")]
             rows.append([label(run, by), *row])
-    return markdown(head, rows)
+    return markdown(["", *head], rows)
 
 
 def asked_at_one_shot(place: str) -> str:
@@ -212,7 +211,12 @@ TABLES = {
     "differences": differences,
     "kernels": lambda place: all_measures(place, KERNELS),
     "kernel-differences": lambda place: differences(place, KERNELS),
-    "trained-on-more": trained_on_more,
+    "trained-on-more": lambda place: side_by_side(
+        ("1 shot", f"{place}/1-shot"), ("5 shots", f"{place}/5-shot-at-1-shot")
+    ),
+    "other-processor": lambda place: side_by_side(
+        ("main table", place), ("other processor", f"{place}-other-processor")
+    ),
     "at-1-shot": asked_at_one_shot,
     "corruptions": corruptions,
     "seeds": lambda place: all_measures(place, with_another_seed(place)),

@@ -11,7 +11,7 @@ def keep_freed_memory() -> None:
     """Have glibc keep large freed arrays rather than hand them back; where there is no glibc, nothing is changed.
 
     A training step frees and asks again for the same hundreds of megabytes, and fresh pages must be zeroed: that is a
-    quarter of a step at 28x28 and 40 % at 84x84. It holds for the whole process, so only commands ask for it.
+    quarter to a half of a step. It holds for the whole process, so only commands ask for it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt:

@@ -26,9 +26,9 @@ from polyshot.evaluation.summaries import summarise
 from polyshot.gp.kernels import unit_rows
 from polyshot.methods import FewShotMethod
 from polyshot.methods.embedding import on_features
+from polyshot.training import TO_CALIBRATE
 
 MEASURES = ("accuracy", "ece", "brier", "log_likelihood")
-TO_CALIBRATE = 50
 
 
 def heads_on(network: Run, runs: Sequence[Run], settings: Settings, more: Sequence[float]) -> dict[str, FewShotMethod]:
@@ -43,7 +43,7 @@ def heads_on(network: Run, runs: Sequence[Run], settings: Settings, more: Sequen
         head.calibrate(episodes)
         for step in more if getattr(head, "log_factor", None) is not None else (0.0,):
             variant = copy.deepcopy(head)
-            if step:
+            if step:  # heads without a factor have this 0 alone
                 variant.log_factor += step
             heads[run.name + (f", factor x exp({step:g})" if step else "")] = variant
     return heads

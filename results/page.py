@@ -54,6 +54,11 @@ def with_another_seed(place: str) -> tuple[str, ...]:
     return tuple(name for run in twice for name in (run, f"{run}-seed-1"))
 
 
+def reference(run: str) -> str:
+    """The `ove-pl` that a run is compared with: of the same seed."""
+    return "ove-pl-seed-1" if run.endswith("-seed-1") else "ove-pl"
+
+
 def label(run: str, by: dict[str, Result]) -> str:
     """The method's name in the paper, and what is not as in the other rows."""
     if run == "ove-pl-paper":
@@ -184,7 +189,7 @@ def corruptions(place: str) -> str:
         rows.append([f"**{corruption.replace('_', ' ')}**", *[""] * (len(head) - 1)])
         for run, by in runs.items():
             result, table = by[name], f"corruption:{corruption}"
-            ours = "ove-pl-seed-1" if run.endswith("-seed-1") else "ove-pl"
+            ours = reference(run)
             row = [label(run, by), number(result, "accuracy"), papers(result, nearest, "accuracy", table)]
             row += [number(result, "ece"), number(result, "brier"), papers(result, nearest, "brier", table)]
             row += [paired(result, runs[ours][name], m) if run != ours else "" for m in ("accuracy", "brier")]
@@ -193,12 +198,12 @@ def corruptions(place: str) -> str:
 
 
 def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
-    """Every run less `ove-pl`."""
+    """Every run less `ove-pl` of the same seed."""
     runs = runs_of(place, names)
     rows = [
-        [label(run, by), *(paired(by[file], runs["ove-pl"][file], measure) for measure, file in DIFFERENCES)]
+        [label(run, by), *(paired(by[file], runs[reference(run)][file], measure) for measure, file in DIFFERENCES)]
         for run, by in runs.items()
-        if run != "ove-pl"
+        if run != reference(run)
     ]
     return markdown(["minus `ove-pl`", "accuracy, points", "Brier", "log-likelihood", "AUROC, -max logit"], rows)
 
@@ -214,12 +219,11 @@ TABLES = {
     "trained-on-more": lambda place: side_by_side(
         ("1 shot", f"{place}/1-shot"), ("5 shots", f"{place}/5-shot-at-1-shot")
     ),
-    "other-processor": lambda place: side_by_side(
-        ("main table", place), ("other processor", f"{place}-other-processor")
-    ),
+    "other-machine": lambda place: side_by_side(("main table", place), ("other machine", f"{place}-other-machine")),
     "at-1-shot": asked_at_one_shot,
     "corruptions": corruptions,
     "seeds": lambda place: all_measures(place, with_another_seed(place)),
+    "seed-differences": lambda place: differences(place, with_another_seed(place)[1::2]),
 }
 
 

@@ -37,7 +37,7 @@ from polyshot.team import Team, find_device, join_team
 _SAVE_SECONDS = 30.0  # a kill costs no more training than this, and the validation under way
 _RECORDED = ("done", "losses", "history", "seconds", "processor_seconds")  # of a Trainer, beside its tensors
 _VALIDATION_SEED = 2**31  # far from any training seed
-_TO_CALIBRATE = 50  # validation episodes: thousands of queries for a single number
+TO_CALIBRATE = 50  # validation episodes: thousands of queries for a single number
 _AT_ONCE = 20  # validation episodes of one shape that a method may batch
 
 
@@ -249,7 +249,7 @@ def validate(
     if method.embeds_once and images > len(sampler.class_set.x):
         method, class_set = on_features(method, sampler.class_set)
         sampler = sampler.over(class_set)
-    method.calibrate([_to(sampler[k], device) for k in range(min(n_episodes, _TO_CALIBRATE))])
+    method.calibrate([_to(sampler[k], device) for k in range(min(n_episodes, TO_CALIBRATE))])
     right = torch.zeros((), dtype=torch.float64)
     mine = team.share(range(n_episodes))
     for first in range(0, len(mine), _AT_ONCE):

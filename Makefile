@@ -12,7 +12,7 @@ endif
 .PHONY: demo test format bench bench-estimator results results-page clean
 
 demo: $(VENV)/.runtime
-	$(BIN)/python -m polyshot.demo
+	$(BIN)/python -m polyshot.cli.demo
 
 test: $(VENV)/.dev
 	$(BIN)/ruff format --check .

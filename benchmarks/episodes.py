@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from polyshot.backbones import Conv4
 from polyshot.data import ClassSet, EpisodeSampler
 from polyshot.data.transforms import NaturalTrain, Transform, scale_characters
+from polyshot.methods.backbones import Conv4
 
 
 def median_ms(function: Callable[[int], object], repeats: int) -> float:

@@ -23,13 +23,14 @@ from torch import Tensor
 from benchmarks.dense import DenseGibbs
 from benchmarks.gp import median_seconds, show
 from polyshot.data import ClassSet, EpisodeSampler, load
-from polyshot.evaluation.predictions import predict_chunk
+from polyshot.evaluation.outputs import predict_chunk
 from polyshot.gp import Sites
-from polyshot.methods import FewShotMethod, Space
+from polyshot.methods import FewShotMethod
 from polyshot.methods.dkt import DKT
 from polyshot.methods.embedding import on_features
 from polyshot.methods.ove_gp import OVEGP
 from polyshot.methods.protonet import ProtoNet
+from polyshot.task import Space
 
 BAR = 8.0
 N_CLASSES = 40

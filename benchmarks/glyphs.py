@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from polyshot.backbones import Conv4
-from polyshot.data import Episode, EpisodeSampler, load_scenario
+from polyshot.data import EpisodeSampler, load_scenario
+from polyshot.methods.backbones import Conv4
+from polyshot.task import Episode
 
 
 def log_probs(features_of: torch.nn.Module, episode: Episode) -> torch.Tensor:

@@ -23,9 +23,9 @@ from rich.table import Table
 
 from benchmarks.accuracy import draw, error_against_time
 from benchmarks.dense import DenseGibbs
-from polyshot.backbones import Conv4
 from polyshot.gp import Cosine, GibbsState, OneVsEachGP, Prior, draw_prior, gibbs_step, marginal_likelihood
-from polyshot.gp.posterior import psd_root
+from polyshot.gp.models.posterior import psd_root
+from polyshot.methods.backbones import Conv4
 
 N_CHAINS = 20
 

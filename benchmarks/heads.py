@@ -20,13 +20,13 @@ from torch import nn
 
 from polyshot.data import CORRUPTIONS, ClassSet, EpisodeSampler
 from polyshot.evaluation.evaluate import Run, open_runs
-from polyshot.evaluation.predictions import predict_chunk
+from polyshot.evaluation.outputs import predict_chunk
 from polyshot.evaluation.protocols import Settings
 from polyshot.evaluation.summaries import summarise
 from polyshot.gp.kernels import unit_rows
 from polyshot.methods import FewShotMethod
 from polyshot.methods.embedding import on_features
-from polyshot.training import TO_CALIBRATE
+from polyshot.runs.trainer import TO_CALIBRATE
 
 MEASURES = ("accuracy", "ece", "brier", "log_likelihood")
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from torch import Tensor
 
 from polyshot.gp import Cosine, OneVsEachGP, marginal_likelihood
-from polyshot.gp.gibbs import Start
+from polyshot.gp.inference.gibbs import Start
 
 N_WAY, N_EACH, N_FEATURES = 5, 21, 1600
 SHARED, OF_CLASS, NUISANCE, N_DIRECTIONS = 0.36, 0.05, 0.5, 8  # shares of a vector's squared length

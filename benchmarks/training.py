@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from polyshot.data.episodes import Episode, LabelledSet
-from polyshot.memory import keep_freed_memory
-from polyshot.methods import METHODS, FewShotMethod, Space, build_method
+from polyshot.methods import METHODS, FewShotMethod, build_method
+from polyshot.system.allocator import keep_freed_memory
+from polyshot.task import Episode, LabelledSet, Space
 
 ROWS = [(name, {}) for name in METHODS if name not in ("logistic-softmax-gp", "ove-gp")] + [
     (name, {"objective": objective}) for name in ("logistic-softmax-gp", "ove-gp") for objective in ("ml", "pl")

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata, spearmanr
 
+from paper.studies.output import new_figure, save_figure
 from polyshot.evaluation.metrics import mean_interval
-from polyshot.evaluation.published import published_figure
 from polyshot.evaluation.results import Result, find_results
-from polyshot.evaluation.tables import method_label
-from polyshot.experiments.output import new_figure, save_figure
+from polyshot.report.published import published_figure
+from polyshot.report.tables import method_label
 
 HERE = Path(__file__).parent
 PAGES = (HERE.parent / "docs" / "results.md", HERE.parent / "README.md")

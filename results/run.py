@@ -17,9 +17,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from polyshot.config import TrainingConfig, read_toml
 from polyshot.evaluation.protocols import Changes, plan
 from polyshot.evaluation.results import find_results
+from polyshot.runs.config import TrainingConfig, read_toml
 
 HERE = Path(__file__).parent
 RUNS = HERE.parent / "runs" / "results"

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyshot.checkpoint import load_checkpoint
-from polyshot.config import TrainingConfig
 from polyshot.data.packed import write_packed
-from polyshot.training import train
+from polyshot.runs.config import TrainingConfig
+from polyshot.runs.trainer import train
+from polyshot.system.checkpoint import load_checkpoint
 
 CHARACTERS = "omniglot-to-chars74k"
 SMALL = {"ways": 2, "shots": 1, "queries": 2, "epochs": 3, "episodes_per_epoch": 4, "validation_episodes": 3}

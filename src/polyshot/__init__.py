@@ -1,22 +1,28 @@
 """Bayesian few-shot classification with one-vs-each Pólya-Gamma Gaussian processes."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from polyshot.prediction import load
 
 if TYPE_CHECKING:
     from polyshot.estimator import OneVsEachClassifier
+    from polyshot.runs.trained import load
 
-__all__ = ["OneVsEachClassifier", "load"]
+    __version__: str
+
+_HOMES = {"OneVsEachClassifier": "polyshot.estimator", "load": "polyshot.runs.trained"}
+
+__all__ = ["OneVsEachClassifier", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """The estimator when it is asked for: scikit-learn takes longer to import than all the rest but torch."""
-    if name != "OneVsEachClassifier":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from polyshot.estimator import OneVsEachClassifier
+    """Import a public name when it is first used, so that `import polyshot.gp` loads nothing else."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version
 
-    return OneVsEachClassifier
+        return version("polyshot")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

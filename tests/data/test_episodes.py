@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyshot.data import OUTSIDE, ClassSet, EpisodeSampler
+from polyshot.data import ClassSet, EpisodeSampler
 from polyshot.data.transforms import NaturalTrain, scale_characters
+from polyshot.task import OUTSIDE
 
 
 def test_an_episode_has_the_shapes_and_labels_that_were_asked_for(toy: ClassSet) -> None:

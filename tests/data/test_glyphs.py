@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from polyshot.data import glyphs, load
+from polyshot.data import load
 from polyshot.data.registry import dataset_path, read_dataset
+from polyshot.data.sets import glyphs
 from polyshot.errors import InputError
 
 

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from polyshot.data import import_dataset, load
-from polyshot.data.emnist import CHARACTERS
 from polyshot.data.images import encode_square
 from polyshot.data.packed import own_checksums, read_packed
 from polyshot.data.registry import read_dataset
+from polyshot.data.sets.emnist import CHARACTERS
 from polyshot.data.verify import verify
 from polyshot.errors import DataError, InputError
 

@@ -10,8 +10,8 @@ import torch
 
 from polyshot.data import DATASETS, SCENARIOS, EpisodeSampler, load, load_scenario, verify
 from polyshot.data.dataset import Splits
-from polyshot.data.emnist import CHARACTERS
 from polyshot.data.registry import read_dataset
+from polyshot.data.sets.emnist import CHARACTERS
 
 NAMED = [name for name, dataset in DATASETS.items() if dataset.official != "yours"]
 Need = Callable[[str], Path]

@@ -7,10 +7,10 @@ import torch
 from blobs import blobs
 from safetensors.torch import save_file
 
-from polyshot.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.gp import Cosine
+from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 
 
 def test_a_user_may_pickle_it(fitted):

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyshot.config import TrainingConfig
-from polyshot.training import train
+from polyshot.runs.config import TrainingConfig
+from polyshot.runs.trainer import train
 
 SMALL = {"n_chains": 3, "test_steps": 3}
 

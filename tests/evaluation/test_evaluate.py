@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from polyshot.checkpoint import save_checkpoint
-from polyshot.config import TrainingConfig
 from polyshot.data import EpisodeSampler, load_scenario
 from polyshot.errors import InputError, TrainingError
-from polyshot.evaluation import compare_paired, fit_temperature, predictions, protocols
+from polyshot.evaluation import compare_paired, fit_temperature, outputs, protocols
 from polyshot.evaluation.evaluate import evaluate
 from polyshot.evaluation.protocols import Changes, Settings, temperature_settings
 from polyshot.evaluation.results import Result, read_result, rounded
-from polyshot.methods import Space
-from polyshot.runs import first_weights, load_method, read_config, start_run
+from polyshot.runs.config import TrainingConfig
+from polyshot.runs.folder import first_weights, load_method, read_config, start_run
+from polyshot.system.checkpoint import save_checkpoint
+from polyshot.task import Space
 
 FEW = Changes(episodes=7, batches=2, queries=3)
 cli = CliRunner().invoke
@@ -91,23 +91,23 @@ def test_interrupted_work_goes_on_to_the_same_result(
 ) -> None:
     whole = evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path / "whole", quiet=True).results[0]
     computed: list[int] = []
-    compute = predictions._Work.compute
+    compute = outputs._Work.compute
 
-    def stop_after_two(work: predictions._Work, number: int) -> None:
+    def stop_after_two(work: outputs._Work, number: int) -> None:
         if len(computed) == 2:
             raise KeyboardInterrupt
         computed.append(number)
         compute(work, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(predictions._Work, "compute", stop_after_two)
+        patch.setattr(outputs._Work, "compute", stop_after_two)
         with pytest.raises(KeyboardInterrupt):
             evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path, quiet=True)
     part = tmp_path / "ove" / "accuracy.part"
     assert sorted(path.name for path in part.iterdir()) == ["0000.safetensors", "0001.safetensors"]
     assert not (tmp_path / "ove" / "accuracy.json").exists()
     kept = (part / "0001.safetensors").read_bytes()
-    monkeypatch.setattr(predictions._Work, "compute", lambda w, k: computed.append(k) or compute(w, k))
+    monkeypatch.setattr(outputs._Work, "compute", lambda w, k: computed.append(k) or compute(w, k))
     resumed = evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path, quiet=True).results[0]
     assert computed == [0, 1, 2, 3, 4, 5]
     assert content(resumed) == content(whole)
@@ -122,14 +122,14 @@ def test_interrupted_work_goes_on_to_the_same_result(
 
 
 def test_parts_of_other_work_are_not_used(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compute = predictions._Work.compute
+    compute = outputs._Work.compute
 
-    def fail(work: predictions._Work, number: int) -> None:
+    def fail(work: outputs._Work, number: int) -> None:
         compute(work, number)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(predictions._Work, "compute", fail)
+        patch.setattr(outputs._Work, "compute", fail)
         with pytest.raises(KeyboardInterrupt):
             evaluate([trained / "match"], ["accuracy"], replace(FEW, seed=1), out=tmp_path / "a", quiet=True)
     found = evaluate([trained / "match"], ["accuracy"], FEW, out=tmp_path / "a", quiet=True).results[0]

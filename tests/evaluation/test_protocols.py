@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from polyshot.config import TrainingConfig
 from polyshot.data import CORRUPTIONS, ClassSet, EpisodeSampler
 from polyshot.data.transforms import scale_characters
 from polyshot.errors import DataError, InputError
-from polyshot.evaluation import predictions
-from polyshot.evaluation.predictions import predict_all
+from polyshot.evaluation import outputs
+from polyshot.evaluation.outputs import predict_all
 from polyshot.evaluation.protocols import Changes, Settings, plan, temperature_settings
-from polyshot.methods import Space, build_method
+from polyshot.methods import build_method
+from polyshot.runs.config import TrainingConfig
+from polyshot.task import Space
 
 SETTINGS = Settings("accuracy", batches=2, episodes=3, ways=3, shots=2, queries=2, seed=5)
 
@@ -78,7 +79,7 @@ def test_predictions_are_those_of_adapting_to_one_episode_after_the_other(
     method: str, images: ClassSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedded = []
-    monkeypatch.setattr(predictions, "on_features", lambda *a, f=predictions.on_features: embedded.append(1) or f(*a))
+    monkeypatch.setattr(outputs, "on_features", lambda *a, f=outputs.on_features: embedded.append(1) or f(*a))
     options = {"n_chains": 3, "test_steps": 4} if method == "ove-gp" else {}
     torch.manual_seed(0)
     model = build_method(method, Space((1, 16, 16), 6), options=options).eval()

@@ -21,8 +21,8 @@ from polyshot.gp import (
     predictive_likelihood,
     sample_polya_gamma,
 )
-from polyshot.gp.gibbs import Prior
-from polyshot.gp.tied import fit_tied_propagation
+from polyshot.gp.inference.gibbs import Prior
+from polyshot.gp.inference.tied_propagation import fit_tied_propagation
 
 MODEL = OneVsEachGP()
 K = torch.eye(3).double()

@@ -23,7 +23,7 @@ from polyshot.gp import (
     polya_gamma_mean,
     predict,
 )
-from polyshot.gp.gibbs import Start
+from polyshot.gp.inference.gibbs import Start
 
 MODEL = OneVsEachGP()
 # N, C, nodes a dimension of N (C - 1): from one rule to the next finer one the moments move by less than 3e-3.

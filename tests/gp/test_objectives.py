@@ -24,8 +24,8 @@ from polyshot.gp import (
     predict,
     predictive_likelihood,
 )
-from polyshot.gp.gibbs import Prior, draw_probes
-from polyshot.gp.predictive import sobol_normal
+from polyshot.gp.inference.gibbs import Prior, draw_probes
+from polyshot.gp.probabilities import sobol_normal
 
 MODELS = {"one-vs-each": OneVsEachGP(), "logistic-softmax": LogisticSoftmaxGP(), "least-squares": LeastSquaresGP(0.5)}
 N_WAY, N_CHAINS, SEED = 3, 4, 7

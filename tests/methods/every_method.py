@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from polyshot.methods import METHODS, FewShotMethod, Space, build_method
+from polyshot.methods import METHODS, FewShotMethod, build_method
 from polyshot.methods.options import method_options
+from polyshot.task import Space
 
 # The Gibbs chains and Monte Carlo draws of these go with the classes' numbers: permuted, they are equal in law only.
 SAMPLED = {"dkt", "logistic-softmax-gp", "ove-gp"}

@@ -7,11 +7,10 @@ import torch
 from torch import nn
 from torch.distributions import Gamma, Normal, kl_divergence
 
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
 from polyshot.methods.abml import ABML
-from polyshot.methods.base import Space
 from polyshot.methods.gaussian_layers import GaussianLayer, gaussian_kl, sampling, with_gaussian_weights
+from polyshot.task import Episode, LabelledSet, Space
 
 SPACE = Space((3,), 10)
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
-from polyshot.methods import Space, build_method
+from polyshot.methods import build_method
 from polyshot.methods.bayesian_maml import BayesianMAML, ChaserBayesianMAML, log_posterior_gradient, logits
 from polyshot.methods.inner_loop import average, ranks_of_appearance
 from polyshot.methods.svgd import stein_direction
+from polyshot.task import Episode, LabelledSet, Space
 
 SPACE = Space((3,), 10)
 

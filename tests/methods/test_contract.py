@@ -12,11 +12,11 @@ from every_method import SAMPLED, build, every_method
 from torch import Tensor, nn
 from toy_tasks import IMAGES, VECTORS, episode
 
-from polyshot.data import ClassSet, Episode, EpisodeSampler, LabelledSet
+from polyshot.data import ClassSet, EpisodeSampler
 from polyshot.data.transforms import identity
-from polyshot.gp import Prediction
-from polyshot.methods import FewShotMethod, Space, build_method
+from polyshot.methods import FewShotMethod, build_method
 from polyshot.methods.embedding import on_features
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 
 def rng(seed: int = 0) -> np.random.Generator:

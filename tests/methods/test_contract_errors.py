@@ -11,10 +11,10 @@ from every_method import build, every_method
 from torch import Tensor
 from toy_tasks import VECTORS, episode
 
-from polyshot.data import LabelledSet
 from polyshot.errors import InputError
 from polyshot.methods import METHODS, build_method
 from polyshot.methods.options import method_options
+from polyshot.task import LabelledSet
 
 
 def broken_supports() -> Iterator[Any]:
@@ -59,7 +59,8 @@ def test_an_unknown_option_is_an_input_error_that_names_the_known_ones(name: str
 def test_constructors_refuse_a_choice_that_there_is_not() -> None:
     code = """
 from polyshot.errors import InputError
-from polyshot.methods import METHODS, Space
+from polyshot.methods import METHODS
+from polyshot.task import Space
 from polyshot.methods.options import method_options
 
 for name, method in METHODS.items():

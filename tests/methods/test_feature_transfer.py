@@ -6,11 +6,10 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils.parametrizations import weight_norm
 from toy_tasks import VECTORS, episode
 
-from polyshot.data import Episode, LabelledSet
 from polyshot.errors import InputError
-from polyshot.methods import Space
 from polyshot.methods.baseline_plus_plus import BaselinePlusPlus, CosineClassifier
 from polyshot.methods.feature_transfer import FeatureTransfer
+from polyshot.task import Episode, LabelledSet, Space
 
 
 def by_torch(layer: nn.Module, x: Tensor, y: Tensor, n_passes: int, rng: np.random.Generator) -> None:

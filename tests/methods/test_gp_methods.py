@@ -9,10 +9,10 @@ from scipy.integrate import quad
 from scipy.special import log_softmax
 from torch.nn.functional import normalize, softplus
 
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
 from polyshot.gp import LogisticSoftmaxGP, OneVsEachGP, gibbs
-from polyshot.methods import Space, build_method
+from polyshot.methods import build_method
+from polyshot.task import Episode, LabelledSet, Space
 
 N_WAY, D = 3, 6
 SPACE = Space((D,), 20)

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from polyshot.backbones import SupportNorm
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
-from polyshot.methods import Space, build_method
+from polyshot.methods import build_method
+from polyshot.methods.backbones import SupportNorm
 from polyshot.methods.maml import MAML
+from polyshot.task import Episode, LabelledSet, Space
 
 RNG = np.random.default_rng(0)
 VECTORS = Space((3,), 10)

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from toy_tasks import VECTORS, episode
 
-from polyshot.data import LabelledSet
 from polyshot.errors import InputError
 from polyshot.methods.matchingnet import MatchingNet
+from polyshot.task import LabelledSet
 
 
 def lstm_step(x: Tensor, h: Tensor, c: Tensor, weights: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:

@@ -5,10 +5,9 @@ from torch import nn
 from torch.nn.functional import batch_norm, relu
 from toy_tasks import IMAGES, VECTORS, episode
 
-from polyshot.backbones import Conv4
-from polyshot.data import LabelledSet
-from polyshot.methods import Space
+from polyshot.methods.backbones import Conv4
 from polyshot.methods.relationnet import RelationModule, RelationNet
+from polyshot.task import LabelledSet, Space
 
 
 def test_probabilities_are_the_normalised_gaussian_likelihood_of_the_scores() -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyshot.data import Episode, LabelledSet
-from polyshot.methods import Space
+from polyshot.task import Episode, LabelledSet, Space
 
 IMAGES = Space((1, 16, 16), 20)
 VECTORS = Space((12,), 20)

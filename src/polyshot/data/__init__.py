@@ -3,7 +3,7 @@
 from polyshot.data.batches import BatchSampler
 from polyshot.data.corruptions import CORRUPTIONS, corrupt
 from polyshot.data.dataset import ClassSet
-from polyshot.data.episodes import OUTSIDE, Episode, EpisodeIndices, EpisodeSampler, LabelledSet
+from polyshot.data.episodes import EpisodeIndices, EpisodeSampler
 from polyshot.data.registry import DATASETS, data_root, import_dataset, load
 from polyshot.data.scenarios import SCENARIOS, Scenario, load_scenario
 from polyshot.data.verify import verify
@@ -11,14 +11,11 @@ from polyshot.data.verify import verify
 __all__ = [
     "CORRUPTIONS",
     "DATASETS",
-    "OUTSIDE",
     "SCENARIOS",
     "BatchSampler",
     "ClassSet",
-    "Episode",
     "EpisodeIndices",
     "EpisodeSampler",
-    "LabelledSet",
     "Scenario",
     "corrupt",
     "data_root",

@@ -6,9 +6,9 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from polyshot.data.dataset import ClassSet
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.data.transforms import Transform
 from polyshot.errors import DataError, InputError
+from polyshot.task import Episode, LabelledSet
 
 
 class BatchSampler:

@@ -20,8 +20,8 @@ from polyshot.data.images import Progress
 from polyshot.data.packed import Array, Packed
 from polyshot.data.transforms import NaturalTest, NaturalTrain, Transform, identity, scale_characters
 from polyshot.errors import DataError, InputError
+from polyshot.task import Kind
 
-Kind: TypeAlias = Literal["characters", "natural", "embeddings"]
 _BY_INDEX = {"train": (2, 0), "validation": (4, 1), "test": (4, 3)}  # split: (period, remainder)
 Reader: TypeAlias = Callable[[Path, int, Progress], Mapping[str, Array]]
 

@@ -13,23 +13,7 @@ from torch import Tensor
 from polyshot.data.dataset import ClassSet
 from polyshot.data.transforms import Transform
 from polyshot.errors import DataError, InputError
-
-OUTSIDE = -1  # the label of a query whose class is not in the support set
-
-
-class LabelledSet(NamedTuple):
-    """x [N, ...] with labels y [N], int64 in 0..C-1 (a query may carry OUTSIDE)."""
-
-    x: Tensor
-    y: Tensor
-
-
-class Episode(NamedTuple):
-    """One task: adapt to `support`, be judged on `query`."""
-
-    support: LabelledSet
-    query: LabelledSet
-    n_way: int
+from polyshot.task import OUTSIDE, Episode, LabelledSet
 
 
 class EpisodeIndices(NamedTuple):

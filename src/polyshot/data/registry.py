@@ -3,7 +3,10 @@
 import os
 from pathlib import Path
 
-from polyshot.data import (
+from polyshot.data.dataset import ClassSet, DataSet, Splits, select_classes
+from polyshot.data.images import Progress, ignore_progress
+from polyshot.data.packed import Packed, read_packed, write_packed
+from polyshot.data.sets import (
     chars74k,
     cub,
     embeddings,
@@ -14,9 +17,6 @@ from polyshot.data import (
     omniglot,
     tiny_imagenet,
 )
-from polyshot.data.dataset import ClassSet, DataSet, Splits, select_classes
-from polyshot.data.images import Progress, ignore_progress
-from polyshot.data.packed import Packed, read_packed, write_packed
 from polyshot.errors import DataError, InputError
 
 DATASETS = {

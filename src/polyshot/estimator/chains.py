@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.gp import GibbsState, OneVsEachGP, Prior, Sites, draw_latent, gibbs_step, split_r_hat
-from polyshot.gp.posterior import psd_root
+from polyshot.gp.models.posterior import psd_root
 
 _STEPS_BETWEEN_LOOKS = 250
 _MIXED = 1.03

@@ -21,8 +21,8 @@ from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import INFERENCES, check_memory, fit_posterior, fit_with_none
 from polyshot.gp.arrays import as_tensor
-from polyshot.gp.checks import check_finite
-from polyshot.gp.posterior import one_hot
+from polyshot.gp.models.posterior import one_hot
+from polyshot.gp.validation import check_finite
 
 Array = NDArray[np.float64]
 _CHUNK_NUMBERS = 2**22

@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyshot.gp.climb import climb
-from polyshot.gp.tied import TiedPropagation, fit_tied_propagation
+from polyshot.gp.inference.tied_propagation import TiedPropagation, fit_tied_propagation
+from polyshot.gp.line_search import climb
 
 
 class ScalePrior(NamedTuple):

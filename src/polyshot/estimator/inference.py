@@ -17,10 +17,10 @@ from polyshot.errors import InputError
 from polyshot.estimator.chains import MOST_DRAWS, run_chains, thinning
 from polyshot.estimator.hyperparameters import NUMBERS_AT_ONCE
 from polyshot.gp import OneVsEachGP, Sites, elbo, fit_variational
-from polyshot.gp.model import _CHUNK_BYTES as CHUNK_BYTES
-from polyshot.gp.model import chain_chunks
-from polyshot.gp.one_vs_each import OneVsEachConditional
-from polyshot.gp.tied import TiedConditional, fit_tied_propagation
+from polyshot.gp.inference.tied_propagation import TiedConditional, fit_tied_propagation
+from polyshot.gp.models.base import _CHUNK_BYTES as CHUNK_BYTES
+from polyshot.gp.models.base import chain_chunks
+from polyshot.gp.models.one_vs_each import OneVsEachConditional
 
 INFERENCES = ("auto", "propagation", "variational", "gibbs")
 _LARGEST_R_HAT = 1.1

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyshot.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.inference import Posterior
 from polyshot.gp import KERNELS, Kernel, Sites
-from polyshot.gp.checks import check_finite
+from polyshot.gp.validation import check_finite
+from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 
 if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier

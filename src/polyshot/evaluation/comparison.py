@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from polyshot.errors import InputError
-from polyshot.evaluation.checks import ArrayOrTensor, check_finite, to_numpy
 from polyshot.evaluation.metrics import Interval, mean_interval
+from polyshot.evaluation.validation import ArrayOrTensor, check_finite, to_numpy
 
 _MOST_ENUMERATED = 20  # 2^19 sign patterns (the other half mirrors them) take milliseconds
 _CHUNK = 2**21

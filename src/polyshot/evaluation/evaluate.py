@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from polyshot.checkpoint import write_atomically
-from polyshot.config import TrainingConfig
 from polyshot.data import ClassSet, Scenario, load_scenario
 from polyshot.errors import DataError, InputError, TrainingError
 from polyshot.evaluation.comparison import compare_paired
-from polyshot.evaluation.predictions import Predictions, predict_all
+from polyshot.evaluation.outputs import Predictions, predict_all
 from polyshot.evaluation.protocols import PROTOCOLS, Changes, Settings, check_images, plan, temperature_settings
 from polyshot.evaluation.results import (
     COMPARISON_FORMAT,
@@ -32,7 +30,9 @@ from polyshot.evaluation.results import (
 from polyshot.evaluation.summaries import summarise
 from polyshot.evaluation.temperature import Temperature, fit_temperature, scale_log_probs
 from polyshot.methods import FewShotMethod
-from polyshot.runs import all_episodes, has_ended, load_method, package_versions, read_history
+from polyshot.runs.config import TrainingConfig
+from polyshot.runs.folder import all_episodes, has_ended, load_method, package_versions, read_history
+from polyshot.system.files import write_atomically
 
 _N_EXAMPLES = 3
 

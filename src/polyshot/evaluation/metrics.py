@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 
 from polyshot.errors import InputError
-from polyshot.evaluation.checks import (
+from polyshot.evaluation.validation import (
     ArrayOrTensor,
     check_finite,
     check_flags,

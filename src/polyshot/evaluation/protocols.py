@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from polyshot.config import TrainingConfig
 from polyshot.data import CORRUPTIONS, ClassSet, EpisodeSampler, corrupt
 from polyshot.errors import DataError, InputError
+from polyshot.runs.config import TrainingConfig
 
 PROTOCOLS = ("accuracy", "calibration", "corruption", "out-of-episode")
 TEMPERATURE = "temperature"  # not a protocol to report: validation episodes that a temperature is fitted on

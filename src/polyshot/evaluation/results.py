@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from polyshot.checkpoint import write_atomically
 from polyshot.errors import DataError
+from polyshot.system.files import write_atomically
 
 FORMAT = "polyshot-result-2"
 COMPARISON_FORMAT = "polyshot-comparison-1"

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from polyshot.data.episodes import OUTSIDE
 from polyshot.evaluation.metrics import (
     Interval,
     accuracy,
@@ -21,6 +20,7 @@ from polyshot.evaluation.metrics import (
     risk_coverage,
 )
 from polyshot.evaluation.temperature import scale_log_probs
+from polyshot.task import OUTSIDE
 
 N_BINS = 15  # the paper's, for calibration
 _LEAST = np.log(1e-300)  # a probability of 0 counts as this, so that every figure is finite

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from scipy.special import log_softmax
 
 from polyshot.errors import InputError
-from polyshot.evaluation.checks import ArrayOrTensor, check_log_probs, to_numpy
+from polyshot.evaluation.validation import ArrayOrTensor, check_log_probs, to_numpy
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ Shapes are [*batch, M, N, C] throughout: any leading batch of tasks of one shape
 C classes. docs/notation.md maps the paper's symbols to these names.
 """
 
-from polyshot.gp.diagnostics import effective_sample_size, split_r_hat
-from polyshot.gp.expectation_propagation import Propagation, fit_propagation, log_evidence
-from polyshot.gp.gibbs import Chain, GibbsState, Prior, draw_latent, draw_prior, gibbs, gibbs_step
+from polyshot.gp.inference.diagnostics import effective_sample_size, split_r_hat
+from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, draw_latent, draw_prior, gibbs, gibbs_step
+from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_evidence
+from polyshot.gp.inference.variational import Variational, elbo, fit_variational
 from polyshot.gp.kernels import (
     KERNELS,
     RBF,
@@ -18,16 +19,15 @@ from polyshot.gp.kernels import (
     NormalizedRBF,
     make_kernel,
 )
-from polyshot.gp.least_squares import LeastSquaresGP
 from polyshot.gp.likelihoods import LIKELIHOODS, Gaussian, Likelihood, LogisticSoftmax, OneVsEach, Softmax
-from polyshot.gp.logistic_softmax import LogisticSoftmaxGP
-from polyshot.gp.model import GPModel
+from polyshot.gp.models.base import GPModel
+from polyshot.gp.models.least_squares import LeastSquaresGP
+from polyshot.gp.models.logistic_softmax import LogisticSoftmaxGP
+from polyshot.gp.models.one_vs_each import OneVsEachGP
+from polyshot.gp.models.posterior import Conditional, Logits, Sites
 from polyshot.gp.objectives import marginal_likelihood, predictive_likelihood
-from polyshot.gp.one_vs_each import OneVsEachGP
 from polyshot.gp.polya_gamma import polya_gamma_mean, sample_polya_gamma
-from polyshot.gp.posterior import Conditional, Logits, Sites
-from polyshot.gp.predictive import Prediction, class_log_probs, predict
-from polyshot.gp.variational import Variational, elbo, fit_variational
+from polyshot.gp.probabilities import class_log_probs, predict
 
 __all__ = [
     "KERNELS",
@@ -51,7 +51,6 @@ __all__ = [
     "NormalizedRBF",
     "OneVsEach",
     "OneVsEachGP",
-    "Prediction",
     "Prior",
     "Propagation",
     "Sites",

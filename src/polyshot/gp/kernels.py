@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from polyshot.errors import InputError
-from polyshot.gp.checks import check_features
+from polyshot.gp.validation import check_features
 
 
 class Kernel(nn.Module):

@@ -11,13 +11,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.errors import InputError
-from polyshot.gp.checks import check_labels, check_query, check_task
-from polyshot.gp.gibbs import Prior, Start, draw_probes, gibbs
+from polyshot.gp.inference.gibbs import Prior, Start, draw_probes, gibbs
 from polyshot.gp.kernels import Kernel
-from polyshot.gp.model import GPModel
-from polyshot.gp.posterior import Mean, Sites, psd_root
-from polyshot.gp.predictive import Rule, class_log_probs, sobol_normal
-from polyshot.gp.random import Seeds, as_generators
+from polyshot.gp.models.base import GPModel
+from polyshot.gp.models.posterior import Mean, Sites, psd_root
+from polyshot.gp.probabilities import Rule, class_log_probs, sobol_normal
+from polyshot.gp.seeds import Seeds, as_generators
+from polyshot.gp.validation import check_labels, check_query, check_task
 
 Slope = Literal["exact", "sampled"]
 Average = Literal["probability", "log"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.gp.arrays import as_tensor
-from polyshot.gp.random import Seed, as_generator
+from polyshot.gp.seeds import Seed, as_generator
 
 # `devroye` loses its proposal constants to overflow from |c| = 178 on; `alternate` is exact for b = 1.
 _DEVROYE_LIMIT = 100.0

@@ -7,7 +7,7 @@ from torch import nn
 
 from polyshot.errors import InputError
 from polyshot.methods.abml import ABML
-from polyshot.methods.base import FewShotMethod, Predictor, Space
+from polyshot.methods.base import FewShotMethod, Predictor
 from polyshot.methods.baseline_plus_plus import BaselinePlusPlus
 from polyshot.methods.bayesian_maml import BayesianMAML, ChaserBayesianMAML
 from polyshot.methods.dkt import DKT
@@ -19,6 +19,7 @@ from polyshot.methods.options import check_options
 from polyshot.methods.ove_gp import OVEGP
 from polyshot.methods.protonet import ProtoNet
 from polyshot.methods.relationnet import RelationNet
+from polyshot.task import Space
 
 METHODS: dict[str, type[FewShotMethod]] = {
     "feature-transfer": FeatureTransfer,
@@ -45,4 +46,4 @@ def build_method(
     return METHODS[name](space, backbone, **check_options(name, METHODS[name], options or {}))
 
 
-__all__ = ["METHODS", "FewShotMethod", "Predictor", "Space", "build_method"]
+__all__ = ["METHODS", "FewShotMethod", "Predictor", "build_method"]

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from polyshot.backbones import Conv4, support_rows
-from polyshot.data.episodes import Episode, LabelledSet
-from polyshot.gp import Prediction
-from polyshot.methods.base import FewShotMethod, QueryFunction, Space
+from polyshot.methods.backbones import Conv4, support_rows
+from polyshot.methods.base import FewShotMethod, QueryFunction
 from polyshot.methods.gaussian_layers import GaussianLayer, gaussian_kl, normal_like, sampling, with_gaussian_weights
 from polyshot.methods.inner_loop import Tensors, average, check_positive, gradient_step, n_features, ranks_of_appearance
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 _ALPHA, _BETA = 1.0, 0.01  # the Gamma prior of the weights' precisions
 

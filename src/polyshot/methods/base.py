@@ -13,36 +13,19 @@ gradients (MAML and its kin enable them for their inner steps), and answer each 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyshot.backbones import Conv4
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
-from polyshot.gp import Prediction
-from polyshot.gp.random import Seed, as_generator
+from polyshot.gp.seeds import Seed, as_generator
+from polyshot.methods.backbones import Conv4
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 QueryFunction: TypeAlias = Callable[[Tensor], Prediction]
 _ROWS = 1024  # queries that go through the network at once
-
-
-@dataclass(frozen=True)
-class Space:
-    """What a method is built for: the shape of one example, and the number of training classes."""
-
-    shape: tuple[int, ...]
-    n_classes: int
-
-    @property
-    def kind(self) -> Literal["characters", "natural", "embeddings"]:
-        """Characters are small and grey; the protocol's settings differ for them and for photographs."""
-        if len(self.shape) == 1:
-            return "embeddings"
-        return "characters" if self.shape[0] == 1 else "natural"
 
 
 class FewShotMethod(nn.Module):

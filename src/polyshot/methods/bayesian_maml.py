@@ -16,13 +16,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss, one_hot, pad
 
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
-from polyshot.gp import Prediction
-from polyshot.methods.base import FewShotMethod, QueryFunction, Space
+from polyshot.methods.base import FewShotMethod, QueryFunction
 from polyshot.methods.inner_loop import average, check_positive, n_features, ranks_of_appearance
 from polyshot.methods.options import check_choices
 from polyshot.methods.svgd import stein_direction
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 Particles = Float[Tensor, "m c d1"]
 

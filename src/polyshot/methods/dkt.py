@@ -16,8 +16,8 @@ from torch.nn.functional import softplus
 
 from polyshot.errors import InputError
 from polyshot.gp import ConstantMean, LeastSquaresGP, Sites, make_kernel
-from polyshot.methods.base import Space
 from polyshot.methods.gaussian_process import GPMethod
+from polyshot.task import Space
 
 
 class DKT(GPMethod):

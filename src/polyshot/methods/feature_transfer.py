@@ -14,11 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, log_softmax
 
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
-from polyshot.gp import Prediction
-from polyshot.methods.base import FewShotMethod, QueryFunction, Space
+from polyshot.methods.base import FewShotMethod, QueryFunction
 from polyshot.methods.inner_loop import check_positive, n_features
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 Array: TypeAlias = npt.NDArray[np.float64]
 _BATCH, _MOMENTUM, _DAMPENING, _DECAY = 4, 0.9, 0.9, 1e-3

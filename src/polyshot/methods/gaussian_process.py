@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
-from polyshot.gp import ConstantMean, GPModel, Kernel, Prediction, Sites, gibbs, predict
-from polyshot.gp.gibbs import Start
+from polyshot.gp import ConstantMean, GPModel, Kernel, Sites, gibbs, predict
+from polyshot.gp.inference.gibbs import Start
 from polyshot.gp.objectives import Average, Slope, marginal_likelihood, predictive_likelihood
-from polyshot.gp.predictive import Rule
-from polyshot.gp.random import Seed, as_generator
-from polyshot.methods.base import FewShotMethod, QueryFunction, Space, averaged_statistics, check_support, evaluating
+from polyshot.gp.probabilities import Rule
+from polyshot.gp.seeds import Seed, as_generator
+from polyshot.methods.base import FewShotMethod, QueryFunction, averaged_statistics, check_support, evaluating
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 Objective = Literal["ml", "pl"]
 

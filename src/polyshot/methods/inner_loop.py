@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyshot.errors import InputError
-from polyshot.gp import Prediction
-from polyshot.methods.base import Space, feature_shape
+from polyshot.methods.base import feature_shape
+from polyshot.task import Prediction, Space
 
 Tensors = dict[str, Tensor]
 

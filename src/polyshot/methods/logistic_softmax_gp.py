@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from polyshot.gp import ConstantMean, LogisticSoftmaxGP, Sites, make_kernel
 from polyshot.gp.objectives import Average
-from polyshot.gp.predictive import Rule
-from polyshot.methods.base import Space
+from polyshot.gp.probabilities import Rule
 from polyshot.methods.gaussian_process import GPMethod, Objective
 from polyshot.methods.options import check_choices
+from polyshot.task import Space
 
 
 class LogisticSoftmax(GPMethod):

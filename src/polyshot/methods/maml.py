@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, linear, log_softmax
 
-from polyshot.backbones import Conv4, support_rows
-from polyshot.data.episodes import Episode, LabelledSet
 from polyshot.errors import InputError
-from polyshot.gp import Prediction
-from polyshot.methods.base import FewShotMethod, QueryFunction, Space
+from polyshot.methods.backbones import Conv4, support_rows
+from polyshot.methods.base import FewShotMethod, QueryFunction
 from polyshot.methods.inner_loop import Tensors, check_positive, gradient_step, n_features
 from polyshot.methods.options import check_choices
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 
 class MAML(FewShotMethod):

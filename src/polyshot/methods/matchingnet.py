@@ -12,10 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, nll_loss, normalize
 
-from polyshot.data.episodes import Episode, LabelledSet
-from polyshot.gp import Prediction
-from polyshot.methods.base import FewShotMethod, QueryFunction, Space
+from polyshot.methods.base import FewShotMethod, QueryFunction
 from polyshot.methods.inner_loop import check_positive, n_features, ranks_of_appearance
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 
 class MatchingNet(FewShotMethod):

@@ -24,16 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyshot.data.episodes import Episode
 from polyshot.errors import InputError
 from polyshot.gp import OneVsEachGP, Sites, fit_propagation, make_kernel
-from polyshot.gp.climb import climb
-from polyshot.gp.gibbs import Start
+from polyshot.gp.inference.gibbs import Start
+from polyshot.gp.line_search import climb
 from polyshot.gp.objectives import Average, Slope
-from polyshot.gp.predictive import Rule
-from polyshot.methods.base import Space
+from polyshot.gp.probabilities import Rule
 from polyshot.methods.gaussian_process import GPMethod, Objective
 from polyshot.methods.options import check_choices
+from polyshot.task import Episode, Space
 
 _STEP, _REACH, _LIMIT = 0.4, 20, 8.0  # of the search for the logarithm of the prediction's factor
 

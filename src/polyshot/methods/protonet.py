@@ -10,9 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from polyshot.data.episodes import Episode, LabelledSet
-from polyshot.gp import Prediction
 from polyshot.methods.base import FewShotMethod, QueryFunction
+from polyshot.task import Episode, LabelledSet, Prediction
 
 
 class ProtoNet(FewShotMethod):

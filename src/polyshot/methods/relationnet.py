@@ -14,12 +14,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, mse_loss, one_hot
 
-from polyshot.backbones import Conv4
-from polyshot.data.episodes import Episode, LabelledSet
-from polyshot.gp import Prediction
-from polyshot.methods.base import FewShotMethod, QueryFunction, Space, feature_shape
+from polyshot.methods.backbones import Conv4
+from polyshot.methods.base import FewShotMethod, QueryFunction, feature_shape
 from polyshot.methods.options import check_choices
 from polyshot.methods.protonet import prototypes
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 _WIDTH, _HIDDEN = 64, 8
 

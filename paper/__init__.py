@@ -1,0 +1,1 @@
+"""What reproduces the paper, outside the wheel: likelihood studies, runs, results and their page."""

@@ -1,0 +1,250 @@
+"""One split of the paper's Iris experiment (Section 5.1.3): every posterior, its predictions and its ELBO.
+
+The first two features, zero mean, k(x, x') = exp(-|x - x'|^2 / 2). Predictions come by two rules: "mean" applies the
+normalised likelihood to the posterior mean of the logits, as the paper does; "full" averages it over their posterior.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from sklearn.datasets import load_iris
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from paper.studies.elbo import evidence_elbo, fitted_elbo, mixture_elbo
+from paper.studies.output import Row
+from paper.studies.softmax_posterior import (
+    Estimate,
+    elliptical_slices,
+    estimate_log_evidence,
+    fit_laplace,
+    kernel_root,
+    query_root,
+)
+from polyshot.errors import InputError
+from polyshot.evaluation.metrics import accuracy, brier_score, reliability_bins
+from polyshot.gp import (
+    RBF,
+    GPModel,
+    LeastSquaresGP,
+    LogisticSoftmaxGP,
+    OneVsEachGP,
+    Prior,
+    Sites,
+    Softmax,
+    draw_latent,
+    predict,
+    split_r_hat,
+)
+from polyshot.gp.arrays import as_tensor
+
+N_WAY, N_EACH = 3, 50
+MODELS: dict[str, type[GPModel]] = {
+    "gaussian": LeastSquaresGP,
+    "logistic-softmax": LogisticSoftmaxGP,
+    "one-vs-each": OneVsEachGP,
+}
+RIVALS = ("sklearn-gp", "logistic-regression")
+_DRAWS = {name: k for k, name in enumerate(("split", "softmax", *MODELS))}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many draws go into each posterior."""
+
+    n_chains: int = 32
+    n_steps: int = 8
+    small_steps: int = 64  # in place of n_steps, where the splits are small enough for slices
+    n_weights: int = 1000
+    slice_chains: int = 64
+    slice_steps: int = 50
+    slices_up_to: int = 5  # examples a class
+
+    def __post_init__(self) -> None:
+        """Refuse what gives no estimate or no error of it."""
+        if self.n_chains < 2 or min(self.n_steps, self.small_steps) < 4 or self.n_weights < self.n_chains:
+            raise InputError(f"need at least 2 chains of 4 steps, and as many weights as chains: {self}")
+        if self.slice_chains < 2 or self.slice_steps < 8:
+            raise InputError(f"need at least 2 slice chains of 8 steps: {self}")
+
+
+class Split(NamedTuple):
+    """Training and test examples of one random split."""
+
+    x: Float[Tensor, "n 2"]
+    y: Int[Tensor, "n"]
+    x_test: Float[Tensor, "q 2"]
+    y_test: Int[Tensor, "q"]
+
+
+class Task(NamedTuple):
+    """A split's kernel matrices; the queries may be any points."""
+
+    K: Float[Tensor, "n n"]
+    root: Float[Tensor, "n e"]
+    y: Int[Tensor, "n"]
+    K_star: Float[Tensor, "q n"]
+    k_star_star: Float[Tensor, "q"]
+
+
+class Posterior(NamedTuple):
+    """What one method says: class probabilities of the queries by rule, bounds by way, and how well it was sampled."""
+
+    probabilities: dict[str, Float[Tensor, "q 3"]]
+    bounds: dict[str, Estimate]
+    diagnostics: dict[str, float]
+
+
+def iris_kernel() -> RBF:
+    """exp(-|x - x'|^2 / 2): polyshot's RBF divides the distance by the dimension, which the lengthscale undoes."""
+    return RBF(log_lengthscale=-math.log(2) / 2).double()
+
+
+def make_split(size: int, split: int, seed: int) -> Split:
+    """`size` random examples of each class to learn from, all others to test on."""
+    if not 1 <= size < N_EACH:
+        raise InputError(f"Iris has {N_EACH} examples a class, so 1 to {N_EACH - 1} can be learned from, not {size}")
+    data = load_iris()
+    generator = split_generator("split", size, split, seed)
+    chosen = np.zeros(len(data.target), dtype=bool)
+    for c in range(N_WAY):
+        chosen[generator.choice(np.flatnonzero(data.target == c), size, replace=False)] = True
+    x, y = as_tensor(data.data[:, :2].copy()), as_tensor(data.target)
+    return Split(x[chosen], y[chosen], x[~chosen], y[~chosen])
+
+
+@torch.no_grad()
+def make_task(x: Float[Tensor, "n 2"], y: Int[Tensor, "n"], queries: Float[Tensor, "q 2"]) -> Task:
+    """The kernel matrices of training examples and queries."""
+    kernel = iris_kernel()
+    K = kernel(x)
+    return Task(K, kernel_root(K), y, kernel(queries, x), kernel.diagonal(queries))
+
+
+@torch.no_grad()
+def model_posterior(name: str, task: Task, effort: Effort, generator: np.random.Generator, ways: bool) -> Posterior:
+    """The posterior of one of MODELS; with `ways` also the ELBO by the two substitutes for q."""
+    model = MODELS[name]()
+    K, root, y, K_star, k_star_star = task
+    gaussian = fit_laplace(model.likelihood, root, y, N_WAY)
+    u = gaussian.draw(effort.n_weights, generator)
+    log_weights = gaussian.log_weight(u)
+    if isinstance(model, LeastSquaresGP):
+        # The Gaussian at the mode is the posterior: all weights are Z, and the draws need no chain.
+        f, sites, used = (root @ u)[None], model.sites(y, N_WAY), model.sites(y, N_WAY)
+    else:
+        n_steps = effort.small_steps if ways else effort.n_steps
+        start = generator.choice(len(u), effort.n_chains, p=torch.softmax(log_weights, 0).numpy())
+        f, sites = _chains(model, task, root @ u[start], n_steps, generator)
+        used = Sites(*(part[n_steps // 2 - 1 :: n_steps // 2].flatten(0, 1) for part in sites))
+    prediction = predict(model, K, y, used, K_star, k_star_star, rule="monte-carlo", n_draws=1024, seed=generator)
+    bounds = {"evidence": evidence_elbo(model.likelihood, f, y, estimate_log_evidence(log_weights))}
+    diagnostics = {"share of weights": _effective_share(log_weights)}
+    if not isinstance(model, LeastSquaresGP):
+        diagnostics["r_hat"] = float(split_r_hat(f).max())
+        if ways:
+            bounds["mixture"] = mixture_elbo(
+                model, root, y, Sites(*(part[::8].flatten(0, 1) for part in sites)), generator
+            )
+            bounds["gaussian-fit"] = fitted_elbo(root, y, f, generator)
+    probabilities = {"mean": model.likelihood.log_probs(prediction.scores).exp(), "full": prediction.log_probs.exp()}
+    return Posterior(probabilities, bounds, diagnostics)
+
+
+@torch.no_grad()
+def softmax_posterior(task: Task, effort: Effort, generator: np.random.Generator, slices: bool) -> Posterior:
+    """The softmax GP itself: its log evidence, and with `slices` its posterior by elliptical slice sampling.
+
+    "importance" is an estimate of the log evidence from draws of the Laplace Gaussian, "reciprocal" one from draws of
+    the posterior, by E[1 / weight] = 1 / p(Y | X): the first tends to be too low and the second too high.
+    """
+    softmax = Softmax()
+    gaussian = fit_laplace(softmax, task.root, task.y, N_WAY)
+    log_weights = gaussian.log_weight(gaussian.draw(effort.n_weights, generator))
+    bounds, diagnostics = (
+        {"importance": estimate_log_evidence(log_weights)},
+        {"share of weights": _effective_share(log_weights)},
+    )
+    if not slices:
+        return Posterior({}, bounds, diagnostics)
+    u = elliptical_slices(gaussian, effort.slice_chains, effort.slice_steps, generator)[effort.slice_steps // 5 :]
+    inverse = gaussian.log_weight(u.flatten(0, 1)).neg().reshape(u.shape[:2])
+    reciprocal = estimate_log_evidence(torch.logsumexp(inverse, 0) - math.log(len(u)))
+    bounds["reciprocal"] = Estimate(-reciprocal.value, reciprocal.error)
+    diagnostics["r_hat"] = float(split_r_hat(u).max())
+    root_star, variance = query_root(task.root, task.K_star, task.k_star_star)
+    each = root_star @ u.flatten(0, 1)
+    noise = as_tensor(generator.standard_normal(each.shape))
+    full = softmax.log_probs(each + variance.sqrt()[:, None] * noise).exp().mean(0)
+    probabilities = {"mean": softmax.log_probs(root_star @ u.mean((0, 1))).exp(), "full": full}
+    return Posterior(probabilities, bounds, diagnostics)
+
+
+def rival_probabilities(name: str, split: Split) -> Float[Tensor, "q 3"]:
+    """What scikit-learn says with its own defaults; its GP has the same kernel, one-vs-rest and Laplace's posterior."""
+    rival = GaussianProcessClassifier() if name == "sklearn-gp" else LogisticRegression(max_iter=1000)
+    fitted = rival.fit(split.x.numpy(), split.y.numpy())
+    return as_tensor(fitted.predict_proba(split.x_test.numpy()))
+
+
+def solve_split(size: int, split: int, seed: int, effort: Effort) -> dict[str, list[Row]]:
+    """All methods on one split: rows of "predictions", "bounds" and "diagnostics"."""
+    data = make_split(size, split, seed)
+    task = make_task(data.x, data.y, data.x_test)
+    small = size <= effort.slices_up_to
+    posteriors = {
+        name: model_posterior(name, task, effort, split_generator(name, size, split, seed), small) for name in MODELS
+    }
+    posteriors["softmax"] = softmax_posterior(task, effort, split_generator("softmax", size, split, seed), small)
+    for name in RIVALS:
+        posteriors[name] = Posterior({"full": rival_probabilities(name, data)}, {}, {})
+    rows: dict[str, list[Row]] = {"predictions": [], "bounds": [], "diagnostics": []}
+    for method, posterior in posteriors.items():
+        here = {"size": size, "split": split, "method": method}
+        rows["predictions"] += [
+            {**here, "rule": rule, **_scores(probs, data.y_test)} for rule, probs in posterior.probabilities.items()
+        ]
+        rows["bounds"] += [{**here, "way": way, **bound._asdict()} for way, bound in posterior.bounds.items()]
+        rows["diagnostics"] += [{**here, "name": name, "value": v} for name, v in posterior.diagnostics.items()]
+    return rows
+
+
+def _scores(probs: Tensor, y: Tensor) -> Row:
+    """The scores, and what ECE over many splits together needs: a bin's sum of correct minus confidence."""
+    bins = reliability_bins(probs, y, n_bins=10)
+    return {
+        "accuracy": accuracy(probs, y),
+        "brier": brier_score(probs, y),
+        "ece": float(bins.gap @ bins.count / bins.count.sum()),
+        "n_test": len(y),
+        "gaps": np.nan_to_num((bins.accuracy - bins.confidence) * bins.count).tolist(),
+    }
+
+
+def _chains(
+    model: GPModel, task: Task, f: Float[Tensor, "m n c"], n_steps: int, generator: np.random.Generator
+) -> tuple[Float[Tensor, "s m n c"], Sites]:
+    """Gibbs from where importance sampling has found the posterior to be, so that there is nothing to burn in."""
+    prior = Prior(task.K, task.root, torch.zeros_like(f[:1]))
+    states = []
+    for _ in range(n_steps):
+        sites = model.draw_sites(f, task.y, [generator])
+        f = draw_latent(model, prior, task.y, sites, [generator])
+        states.append((f, *sites))
+    steps, omega, kappa = (torch.stack(part) for part in zip(*states, strict=True))
+    return steps, Sites(omega, kappa)
+
+
+def _effective_share(log_weights: Tensor) -> float:
+    """Effective sample size of importance weights, as a share of their number."""
+    return float(1 / torch.softmax(log_weights, 0).square().sum() / len(log_weights))
+
+
+def split_generator(what: str, size: int, split: int, seed: int) -> np.random.Generator:
+    """Randomness of its own for each use, so that no result depends on what else is run, or where."""
+    return np.random.default_rng([seed, size, split, _DRAWS[what]])

@@ -1,0 +1,20 @@
+"""Errors of polyshot as messages on the terminal."""
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from polyshot.errors import PolyshotError
+
+
+class ErrorsAsMessages(TyperGroup):
+    """A group of commands that prints what polyshot says is wrong, without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except PolyshotError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error

@@ -1,0 +1,220 @@
+"""Expectation propagation in O(N^3) for any number of classes, by sites that share their precision.
+
+An example's C - 1 comparisons are nearly alike, so let them share one precision w_i; their kappa stay free. Then
+
+    A^T Omega A = W (x) (I - 11^T / C)  +  C sum_i w_i u_i u_i^T,     u_i = e_i (x) (e_{y_i} - 1 / C)
+
+(the star of one_vs_each.py with equal weights), and Woodbury's identity leaves two N x N systems for all classes:
+
+    P  = (K + 1/w)^-1,    Gamma_ij = ([y_i = y_j] - 1 / C) P_ij,    S = (W - Gamma)^-1
+    G_cc' = ([c = c'] - 1 / C) P + P (Y_c - 1 / C) S (Y_c' - 1 / C) P
+    log |I + K A^T Omega A| = (C - 1) log |I + K W| + N log C + log |I - W^-1/2 Gamma W^-1/2|
+
+with Y_c the diagonal of class c's indicator. At C = 2 there is nothing to share and it is expectation propagation
+itself. The tests compare the algebra with OneVsEachGP's, the answers with fit_propagation's.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.linalg.lapack import dpotrf, dpotri
+from torch import Tensor
+
+from polyshot.errors import InputError
+from polyshot.gp.arrays import as_array
+from polyshot.gp.inference.anderson import Anderson
+from polyshot.gp.models.posterior import Logits, Sites, cholesky, one_hot
+from polyshot.gp.probabilities import log_expected_sigmoid_slopes
+from polyshot.gp.validation import NOT_DEFINITE, check_positive_count, check_query, check_task
+
+_SMALLEST_OMEGA, _LARGEST_LOG_OMEGA = 1e-10, 3.0
+
+
+class TiedPropagation(NamedTuple):
+    """Precision w [N] and kappa [N, C] of the sites, log p(Y | X), and how the sweeps ended."""
+
+    w: Float[Tensor, "n"]
+    kappa: Float[Tensor, "n c"]
+    log_evidence: float
+    n_sweeps: int
+    converged: bool
+
+    @property
+    def sites(self) -> Sites:
+        """The same as ordinary sites (one "chain"), for everything that takes those."""
+        return Sites(torch.where(self.kappa != 0, self.w[:, None], 0.0)[None], self.kappa[None])
+
+
+@dataclass(frozen=True)
+class TiedConditional:
+    """p(f | X, Y, sites): P and S [N, N], the weights a [N, C] of the mean f = K a, log p(Y | X, sites)."""
+
+    K: Float[Tensor, "n n"]
+    y: Int[Tensor, "n"]
+    w: Float[Tensor, "n"]
+    P: Float[Tensor, "n n"]
+    S: Float[Tensor, "n n"]
+    a: Float[Tensor, "n c"]
+    f: Float[Tensor, "n c"]
+    log_integral: float
+
+    @staticmethod
+    def of(
+        K: Float[Tensor, "n n"], y: Int[Tensor, "n"], w: Float[Tensor, "n"], kappa: Float[Tensor, "n c"]
+    ) -> "TiedConditional":
+        """The posterior that sites of precision w_i and kappa_ic (zero at the own class) give."""
+        n, n_way = kappa.shape
+        Y = one_hot(y, n_way).to(K)
+        root = w.sqrt()
+        outer = root[:, None] * root
+        H = outer * K
+        H.diagonal().add_(1.0)
+        inverse, log_det_H = _inverse(H)
+        H_S = inverse / n_way - inverse * (y[:, None] == y)
+        H_S.diagonal().add_(1.0)
+        inverse_S, log_det_S = _inverse(H_S)
+        P, S = inverse.mul_(outer), inverse_S.div_(outer)
+        b = Y * kappa.sum(-1, keepdim=True) - kappa  # A^T kappa
+        shrunk = b / w[:, None]
+        own_mean = (Y * (b - P @ shrunk)).sum(-1, keepdim=True)
+        a = P @ (shrunk - (Y - 1 / n_way) * (S @ own_mean))
+        f = K @ a
+        log_det = (n_way - 1) * log_det_H + n * np.log(n_way) + log_det_S
+        return TiedConditional(K, y, w, P, S, a, f, float((b * f).sum() - log_det) / 2)
+
+    def contrasts(self) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+        """Mean and variance of psi = f_y - f_c for every example of the support set."""
+        n_way = self.a.shape[-1]
+        H = self.P / -self.w[:, None]
+        H.diagonal().add_(1.0)  # K P
+        left = self.K.diagonal() - (H * self.K).sum(-1)
+        order, bounds = _by_class(self.y, n_way)
+        H, S, y = H[order][:, order], self.S[order][:, order], self.y[order]
+        within, coupled = torch.zeros_like(self.f), torch.empty_like(H)
+        for c in np.flatnonzero(np.diff(bounds)):  # S couples an example's own class with each: blocks, never all
+            own_class = slice(bounds[c], bounds[c + 1])
+            part = H[:, own_class]
+            within[:, c] = ((part @ S[own_class, own_class]) * part).sum(-1)
+            torch.mm(part[own_class], S[own_class], out=coupled[own_class])
+        across = torch.zeros_like(within).index_add_(1, y, coupled.mul_(H))
+        Y = one_hot(self.y, n_way).to(H)
+        back = order.argsort()
+        within, across = within[back], across[back]
+        psi, known = ((Y * x).sum(-1, keepdim=True) for x in (self.f, within))
+        variance = 2 * left[:, None] - known - within + 2 * across
+        return psi - self.f, torch.where(Y > 0, 0.0, variance)
+
+    def query(self, K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]) -> Logits:
+        """Mean and full C x C covariance of the query logits (one "chain")."""
+        n_way = self.a.shape[-1]
+        K_star, k_star_star = check_query(self.K, K_star, k_star_star)
+        h = K_star @ self.P
+        known = (h * K_star).sum(-1)
+        sums = _class_sums(self.S, h, self.y, n_way)
+        middle = sums.mean(-1)
+        level = known / n_way - middle.mean(-1)
+        covariance = sums.neg_().add_(middle[:, :, None]).add_(middle[:, None, :] + level[:, None, None])
+        covariance.diagonal(dim1=-2, dim2=-1).add_((k_star_star - known)[:, None])
+        return Logits((K_star @ self.a)[None], covariance[None])
+
+    def leave_one_out(self, fit: "TiedPropagation", rows: Int[Tensor, "r"]) -> Float[Tensor, "r c"]:
+        """Mean logits, own class at zero, of some examples of a single task, each without its own sites."""
+        logits = self.query(self.K[rows], self.K.diagonal()[rows])
+        mean, Sigma, y, w = logits.mean[0], logits.covariance[0], self.y[rows], fit.w[rows]
+        each = torch.arange(len(rows), device=rows.device)
+        to_own = Sigma[each, y]
+        V = Sigma[each, y, y][:, None, None] + Sigma - to_own[:, :, None] - to_own[:, None, :]  # Cov[psi]
+        psi = mean[each, y][:, None] - mean
+        # the cavity: precision V^-1 - w, precision times mean V^-1 psi - kappa
+        L = cholesky(torch.eye(V.shape[-1], dtype=V.dtype, device=V.device) - w[:, None, None] * V)
+        without = psi[..., None] - V @ fit.kappa[rows][..., None]
+        return -torch.cholesky_solve(without, L).squeeze(-1)
+
+
+def _inverse(H: Tensor) -> tuple[Tensor, float]:
+    """Inverse and log-determinant of a positive definite matrix, by the LAPACK that is faster here; overwrites H."""
+    L, not_definite = dpotrf(as_array(H).T, lower=1, clean=0, overwrite_a=1)
+    if not_definite:
+        raise InputError(NOT_DEFINITE)
+    log_det = 2 * float(np.log(L.diagonal()).sum())
+    upper = torch.from_numpy(dpotri(L, lower=1, overwrite_c=1)[0].T).to(H.device)
+    inverse = upper.triu()
+    return inverse.add_(upper.triu(1).mT), log_det
+
+
+def _by_class(y: Tensor, n_way: int) -> tuple[Tensor, np.ndarray]:
+    """An order that brings the examples of a class together, and where in it each class begins and ends [C + 1]."""
+    return y.argsort(stable=True), np.r_[0, np.cumsum(as_array(y.bincount(minlength=n_way)))]
+
+
+def _class_sums(S: Tensor, h: Tensor, y: Tensor, n_way: int) -> Tensor:
+    """Y^T diag(h_q) S diag(h_q) Y [Q, C, C] for every query."""
+    order, bounds = _by_class(y, n_way)
+    S, h, y = S[order][:, order], h[:, order], y[order]
+    sums = torch.zeros(len(h), n_way, n_way, dtype=h.dtype, device=h.device)
+    for c in np.flatnonzero(np.diff(bounds)):
+        own_class = slice(bounds[c], bounds[c + 1])
+        sums[:, c].index_add_(1, y, (h[:, own_class] @ S[own_class]).mul_(h))
+    return sums
+
+
+@torch.no_grad()
+def fit_tied_propagation(
+    K: Float[Tensor, "n n"],
+    y: Int[Tensor, "n"],
+    n_way: int,
+    *,
+    tolerance: float = 1e-3,
+    max_sweeps: int = 100,
+    start: tuple[Float[Tensor, "n"], Float[Tensor, "n c"]] | None = None,
+) -> tuple[TiedPropagation, TiedConditional]:
+    """Sweep over all sites in parallel until no mean of psi moves by more than `tolerance` standard deviations.
+
+    `start` is a pair (w, kappa) to begin from.
+    """
+    K, y = check_task(K, y, n_way)
+    check_positive_count("max_sweeps", max_sweeps)
+    there = ~one_hot(y, n_way)
+    prior = (2 * K.diagonal())[:, None].expand(there.shape)
+    w, kappa = _matched(torch.zeros_like(prior), prior, there)[:2] if start is None else start
+    before, unit = torch.zeros_like(prior), prior.sqrt().clamp(min=1e-6)
+    history = Anderson()
+    for sweep in range(1, max_sweeps + 1):
+        posterior = TiedConditional.of(K, y, w, kappa)
+        psi, variance = posterior.contrasts()
+        variance = variance.clamp(min=1e-12)
+        moved = float(((psi - before).abs() / variance.sqrt()).max())
+        before = psi
+        # Everything but the site itself; where sharing has made its precision too large, a wide cavity stands in.
+        precision = 1 / variance
+        left = torch.maximum(precision - w[:, None], 1e-3 * precision)
+        new_w, new_kappa, log_scale = _matched((psi * precision - kappa) / left, 1 / left, there)
+        if moved <= tolerance or sweep == max_sweeps:
+            break
+        if sweep == 1:
+            w, kappa = new_w, new_kappa
+            continue
+        # Where a site sits, kappa / w, and log w: a line between two such points is one of sensible sites.
+        now, image = (
+            torch.cat([u.log()[:, None], k / u[:, None] / unit], 1) for u, k in ((w, kappa), (new_w, new_kappa))
+        )
+        point = history.step(now.flatten(), image.flatten()).reshape(now.shape)
+        w = point[:, 0].clamp(np.log(_SMALLEST_OMEGA), _LARGEST_LOG_OMEGA).exp()
+        kappa = torch.where(there, point[:, 1:] * unit * w[:, None], 0.0)
+    return TiedPropagation(w, kappa, posterior.log_integral + log_scale, sweep, moved <= tolerance), posterior
+
+
+def _matched(mean: Tensor, variance: Tensor, there: Tensor) -> tuple[Tensor, Tensor, float]:
+    """The shared precision that is right on average, and the kappa that gives each psi its mean under the sigmoid."""
+    log_z, by_mean, by_variance = log_expected_sigmoid_slopes(mean, variance)
+    curvature = (by_mean**2 - 2 * by_variance).clamp(min=_SMALLEST_OMEGA)
+    omega = curvature / (1 - variance * curvature).clamp(min=1e-4)
+    w = torch.where(there, omega, 0.0).sum(-1) / there.sum(-1)
+    kappa = by_mean + w[:, None] * (mean + variance * by_mean)
+    log_site = (kappa**2 * variance + 2 * kappa * mean - w[:, None] * mean**2) / (
+        2 * (1 + w[:, None] * variance)
+    ) - torch.log1p(w[:, None] * variance) / 2
+    return w, torch.where(there, kappa, 0.0), float(torch.where(there, log_z - log_site, 0.0).sum())

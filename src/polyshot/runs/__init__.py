@@ -1,0 +1,1 @@
+"""Training runs: configuration, run folder, training loop, and a trained run at work."""

@@ -1,0 +1,179 @@
+"""A trained run at work: `polyshot.load("runs/x").adapt(x, y).predict(xq)`, and the same for folders and files."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from polyshot.data.packed import Packed, read_arrays, read_packed
+from polyshot.data.sets.folder import class_files, image_files
+from polyshot.errors import DataError, InputError
+from polyshot.methods import FewShotMethod, Predictor
+from polyshot.runs.config import TrainingConfig
+from polyshot.runs.distributed import find_device
+from polyshot.runs.folder import load_method, package_versions
+from polyshot.runs.inputs import Examples, Intake
+from polyshot.system.files import write_atomically
+from polyshot.task import LabelledSet
+
+_AT_ONCE = 512  # queries read and predicted at a time
+
+SCORE = "minus the largest class score: the higher, the less the query looks like any class of the support set"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is predicted for Q queries; the columns go by class_names."""
+
+    log_probs: Float[Tensor, "q c"]
+    scores: Float[Tensor, "q c"]
+    class_names: tuple[Any, ...]
+
+    @property
+    def probabilities(self) -> Float[Tensor, "q c"]:
+        """Of each class."""
+        return self.log_probs.exp()
+
+    @property
+    def labels(self) -> list[Any]:
+        """The most probable class of each query."""
+        return [self.class_names[c] for c in self.log_probs.argmax(-1).tolist()]
+
+    @property
+    def confidence(self) -> Float[Tensor, "q"]:
+        """The probability of the most probable class."""
+        return self.probabilities.amax(-1)
+
+    @property
+    def out_of_episode(self) -> Float[Tensor, "q"]:
+        """Minus the largest score: high where a query belongs to none of the classes."""
+        return -self.scores.amax(-1)
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A run conditioned on a support set."""
+
+    class_names: tuple[Any, ...]
+    predictor: Predictor
+    intake: Intake
+    device: torch.device
+
+    def predict(self, x: Examples) -> Answer:
+        """Queries in any form that `TrainedRun.adapt` takes."""
+        if not len(x):
+            raise InputError("there is no query; at least one is needed")
+        parts = [
+            self.predictor(self.intake(x[first : first + _AT_ONCE]).to(self.device))
+            for first in range(0, len(x), _AT_ONCE)
+        ]
+        log_probs, scores = torch.cat([p.log_probs for p in parts]), torch.cat([p.scores for p in parts])
+        return Answer(log_probs.cpu(), scores.cpu(), self.class_names)
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """The best weights of a run folder; `best` is the log entry of the epoch that they are from."""
+
+    path: Path
+    method: FewShotMethod
+    config: TrainingConfig
+    best: dict[str, Any]
+    device: torch.device
+
+    def adapt(self, x: Examples, y: Any, seed: int = 0) -> Adapted:
+        """Condition on a support set of two classes or more.
+
+        x: image files, uint8 images [n, c, h, w] or [n, h, w], floats as the network takes them, or embeddings [n, d].
+        y: n labels that can be sorted, such as names or numbers.
+        """
+        labels = y.tolist() if isinstance(y, (Tensor, np.ndarray)) else list(y)
+        if len(labels) != len(x):
+            raise InputError(f"{len(x)} support examples and {len(labels)} labels; give one label an example")
+        try:
+            class_names = tuple(sorted(set(labels)))
+        except TypeError as error:
+            raise InputError(f"the labels must be all names or all numbers: {error}") from error
+        if len(class_names) < 2:
+            raise InputError(f"a support set needs two classes or more; this one has {list(class_names)}")
+        intake = Intake.fitting(self.method.space, x)
+        targets = torch.tensor([class_names.index(label) for label in labels], device=self.device)
+        support = LabelledSet(intake(x).to(self.device), targets)
+        return Adapted(class_names, self.method.adapt(support, len(class_names), seed), intake, self.device)
+
+
+def load(path: Path | str, device: str | None = None) -> TrainedRun:
+    """The trained run in a folder that `polyshot train` made."""
+    method, config, best = load_method(Path(path))
+    place = find_device(device)
+    return TrainedRun(Path(path), method.to(place), config, best, place)
+
+
+def read_support(path: Path) -> tuple[Examples, list[str]]:
+    """Examples and class names: a folder with one sub-folder a class, or a packed npz (label -1 is left out)."""
+    if path.is_dir():
+        files = class_files(path)
+        return [f for members in files.values() for f in members], [name for name in files for _ in files[name]]
+    packed = read_packed(path)
+    rows = np.flatnonzero(packed.labels >= 0)
+    return packed.examples(rows), [packed.class_names[label] for label in packed.labels[rows]]
+
+
+def read_queries(path: Path) -> tuple[Examples, list[str]]:
+    """Examples and their names: a folder of images, with sub-folders or not, or an npz, whose labels are not used."""
+    if path.is_dir():
+        files = image_files(path)
+        if not files:
+            raise DataError(f"{path}: there are no images in it to predict")
+        return files, [file.relative_to(path).as_posix() for file in files]
+    arrays = read_arrays(path)
+    examples = next((arrays[field] for field in ("X", "images") if field in arrays), None)
+    if examples is not None and not len(examples):
+        raise DataError(f"{path}: there is no query in it")
+    if examples is not None:
+        arrays |= {"labels": np.zeros(len(examples), np.int64), "class_names": np.array(["unknown"])}
+    packed = Packed(path, arrays)
+    return packed.examples(np.arange(len(packed))), [f"row {row}" for row in range(len(packed))]
+
+
+def write_predictions(
+    out: Path, run: TrainedRun, adapted: Adapted, names: Sequence[str], answer: Answer, **about: Any
+) -> tuple[Path, Path]:
+    """predictions.csv and predictions.json in the folder `out`; `about` goes into the JSON."""
+    rows = [
+        [name, label, float(confidence), float(score), *probabilities]
+        for name, label, confidence, score, probabilities in zip(
+            names, answer.labels, answer.confidence, answer.out_of_episode, answer.probabilities.tolist(), strict=True
+        )
+    ]
+    head = ["query", "predicted", "confidence", "out_of_episode_score"]
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow([*head, *(f"p({name})" for name in answer.class_names)])
+    writer.writerows(rows)
+    content = {
+        "run": str(run.path),
+        "configuration": json.loads(run.config.as_json()),
+        "packages": package_versions(),
+        "classes": answer.class_names,
+        "out_of_episode_score": SCORE,
+        "images": adapted.intake.note,
+        **about,
+        "predictions": [
+            dict(zip(head, row, strict=False))
+            | {"probabilities": dict(zip(answer.class_names, row[len(head) :], strict=True))}
+            for row in rows
+        ],
+    }
+    files = out / "predictions.csv", out / "predictions.json"
+    write_atomically(files[0], table.getvalue().encode())
+    write_atomically(files[1], (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    return files

@@ -1,0 +1,57 @@
+"""Checkpoints: tensors and a JSON record in one safetensors file, written whole or not at all; nothing is unpickled."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from polyshot.errors import DataError
+from polyshot.system.files import write_atomically
+
+_FORMAT = "polyshot-checkpoint-1"
+_ANEW = "delete it and make it anew"
+
+
+def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any], kind: str = _FORMAT) -> None:
+    """Write the tensors with a JSON record about them."""
+    whole = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    text = json.dumps(record)
+    write_atomically(path, save(whole, {"format": kind, "record": text, "sha256": _digest(whole, text)}))
+
+
+def load_checkpoint(path: Path, kind: str = _FORMAT) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and their record; a file that is not one of ours of that kind, or not whole, is a DataError."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"{path}: not a readable safetensors file, or cut short ({error}); {_ANEW}") from error
+    if metadata.get("format") != kind:
+        raise DataError(f"{path}: a safetensors file, but was not written by this version of polyshot as {kind}")
+    record = metadata.get("record", "")
+    if metadata.get("sha256") != _digest(tensors, record):
+        raise DataError(f"{path}: not a readable file, its content does not match its checksum; {_ANEW}")
+    try:
+        content = json.loads(record)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: its record is no JSON object; {_ANEW}")
+    return tensors, content
+
+
+def _digest(tensors: Mapping[str, Tensor], record: str) -> str:
+    digest = hashlib.sha256(record.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}{tensor.dtype}{list(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,292 @@
+import gaussian_sigmoid
+import numpy as np
+import pytest
+import torch
+from checks import assert_close, assert_mean, central_difference
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import Dense, array
+from scipy import integrate, stats
+from scipy.special import expit, log_expit, log_softmax
+from tasks import make_task, tasks, tensor
+
+from polyshot.errors import InputError
+from polyshot.gp import (
+    LIKELIHOODS,
+    LogisticSoftmaxGP,
+    Logits,
+    OneVsEach,
+    OneVsEachGP,
+    Sites,
+    class_log_probs,
+    gibbs,
+    predict,
+)
+from polyshot.gp.models import base as model
+from polyshot.gp.probabilities import expected_log_sigmoid, log_expected_sigmoid
+
+MODEL = OneVsEachGP()
+RULES = ["sigmoid", "log-sigmoid", "monte-carlo"]
+MEANS = np.array([-60.0, -40, -30, -20, -12, -6, -2, -0.3, 0, 0.3, 2, 6, 12, 20, 30, 40, 60])
+VARIANCES = np.array([0.0, 1e-4, 0.01, 0.1, 1, 4, 10, 20, 30, 40, 60, 100, 1000, 1e4])
+GRID = tuple(part.ravel() for part in np.meshgrid(MEANS, VARIANCES))
+
+
+def random_logits(n_way, scale, n_query=1, seed=0):
+    """One chain; covariances of any correlation."""
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((1, n_query, n_way, n_way)) * scale
+    return Logits(tensor(rng.standard_normal((1, n_query, n_way)) * scale), tensor(root @ np.swapaxes(root, -1, -2)))
+
+
+@pytest.mark.parametrize("mean", [-8.0, -1.0, 0.5, 3.0])
+@pytest.mark.parametrize("variance", [0.3, 4.0, 50.0])
+def test_the_reference_agrees_with_adaptive_and_gauss_hermite_quadrature(mean, variance):
+    density = stats.norm(mean, np.sqrt(variance)).pdf
+    reach = 12 * np.sqrt(variance)
+    options = {"epsabs": 1e-13, "epsrel": 1e-11, "limit": 500, "points": [mean]}
+    sigmoid, _ = integrate.quad(lambda x: expit(x) * density(x), mean - reach, mean + reach, **options)
+    log_sigmoid, _ = integrate.quad(lambda x: log_expit(x) * density(x), mean - reach, mean + reach, **options)
+    assert gaussian_sigmoid.log_expected_sigmoid(mean, variance) == pytest.approx(np.log(sigmoid), abs=1e-9)
+    assert gaussian_sigmoid.expected_log_sigmoid(mean, variance) == pytest.approx(log_sigmoid, abs=1e-9)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(200)
+    hermite = weights / weights.sum() @ expit(mean + np.sqrt(variance) * nodes)
+    # 200 nodes are spaced 0.16 deviations apart: wider than the sigmoid at a deviation of 7.
+    assert hermite == pytest.approx(sigmoid, abs=1e-10 if variance < 10 else 1e-5)
+
+
+def test_the_expected_sigmoid_is_good_to_2e8_for_all_means_and_variances():
+    actual = array(log_expected_sigmoid(tensor(GRID[0]), tensor(GRID[1])))
+    exact = np.vectorize(gaussian_sigmoid.log_expected_sigmoid)(*GRID)
+    assert np.abs(np.exp(actual) - np.exp(exact)).max() < 2e-8
+    # Its logarithm is then good to 2e-8 / probability; far in the tail, where the mean is minus the variance, to 0.02.
+    assert np.abs(actual - exact).max() < 0.02
+
+
+def test_the_expected_log_sigmoid_is_good_to_5e8_for_all_means_and_variances():
+    actual = array(expected_log_sigmoid(tensor(GRID[0]), tensor(GRID[1])))
+    exact = np.vectorize(gaussian_sigmoid.expected_log_sigmoid)(*GRID)
+    assert np.abs(actual - exact).max() < 5e-8
+
+
+@pytest.mark.parametrize("function", [log_expected_sigmoid, expected_log_sigmoid])
+@pytest.mark.parametrize("mean", [-30.0, -4.0, -0.5, 0.0, 1.0, 8.0])
+@pytest.mark.parametrize("variance", [0.5, 3.0, 20.0])
+def test_the_derivatives_of_the_expectations_are_finite_differences_of_the_reference(function, mean, variance):
+    m, v = torch.tensor([mean, variance], dtype=torch.float64, requires_grad=True)[:, None].unbind()
+    slopes = torch.autograd.grad(function(m, v).sum(), (m, v))
+    reference = getattr(gaussian_sigmoid, function.__name__)
+    expected = [
+        central_difference(lambda t: reference(mean + t, variance), 1e-3),
+        central_difference(lambda t: reference(mean, variance + t), 1e-3),
+    ]
+    # The mixture is smooth on the scale of the sigmoid, so its slope is off no more than a few times its value.
+    assert_close([float(s) for s in slopes], expected, 1e-6, floor=1.0)
+
+
+@pytest.mark.parametrize("mean", [-1e4, -1e3, 0.0, 1e3, 1e4])
+@pytest.mark.parametrize("variance", [0.0, 1e-8, 1e2, 1e8, 1e16])
+def test_the_expectations_and_their_gradients_are_finite_at_the_extremes(mean, variance):
+    for function in (log_expected_sigmoid, expected_log_sigmoid):
+        m, v = (torch.tensor([x], dtype=torch.float64, requires_grad=True) for x in (mean, variance))
+        value = function(m, v)
+        value.sum().backward()
+        assert torch.isfinite(torch.stack([value.detach(), m.grad, v.grad])).all()
+        assert float(value.detach()) <= 0
+
+
+@pytest.mark.parametrize("scale", [0.5, 3.0])
+@pytest.mark.parametrize("n_way", [2, 4])
+def test_each_rule_agrees_with_brute_force_monte_carlo_of_its_own_definition(n_way, scale):
+    logits = random_logits(n_way, scale)
+    mean, covariance = array(logits.mean)[0, 0], array(logits.covariance)[0, 0]
+    f = np.random.default_rng(0).multivariate_normal(mean, covariance, size=400_000)
+    psi = f[:, :, None] - f[:, None, :]
+    other = ~np.eye(n_way, dtype=bool)
+    rules = {
+        "sigmoid": np.log(expit(psi).mean(0)),
+        "log-sigmoid": log_expit(psi).mean(0),
+    }
+    for rule, pairs in rules.items():
+        expected = np.exp(log_softmax(np.where(other, pairs, 0.0).sum(-1)))
+        # Each of C (C - 1) averages has a relative error below 0.3 % (4.5 of the errors of 400,000 draws).
+        assert_close(array(class_log_probs(logits, OneVsEach(), rule).exp())[0, 0], expected, 0.01, floor=1.0)
+    joint = np.exp(log_softmax(np.where(other, log_expit(psi), 0.0).sum(-1), axis=-1))
+    noise = torch.randn(1, 50_000, n_way, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    actual = class_log_probs(logits, OneVsEach(), "monte-carlo", noise=noise).exp()
+    # The rule's own 50,000 draws of a number in [0, 1]: 4.5 standard errors are 0.01.
+    assert_close(array(actual)[0, 0], joint.mean(0), 0.01, floor=1.0)
+
+
+@pytest.mark.parametrize("rule", ["sigmoid", "log-sigmoid"])
+def test_each_quadrature_is_the_product_over_pairs_written_out(rule):
+    logits = random_logits(4, 2.0, n_query=3)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, (4, 4))
+    reference = getattr(
+        gaussian_sigmoid, {"sigmoid": "log_expected_sigmoid", "log-sigmoid": "expected_log_sigmoid"}[rule]
+    )
+    for q in range(3):
+        m, S = array(logits.mean)[0, q], array(logits.covariance)[0, q]
+        pairs = np.array([[reference(m[c] - m[d], S[c, c] + S[d, d] - 2 * S[c, d]) if c != d else 0.0
+                           for d in range(4)] for c in range(4)])  # fmt: skip
+        for likelihood, w in ((OneVsEach(), 1.0), (OneVsEach(tensor(weights)), weights)):
+            actual = class_log_probs(logits, likelihood, rule)
+            assert_close(array(actual)[0, q], log_softmax((w * pairs).sum(-1)), 1e-6)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_monte_carlo_takes_any_likelihood_and_a_singular_covariance(name):
+    likelihood = LIKELIHOODS[name]()
+    # Two perfectly correlated logits and one that is certain.
+    covariance = torch.tensor([[4.0, 4.0, 0.0], [4.0, 4.0, 0.0], [0.0, 0.0, 0.0]]).double()[None, None]
+    logits = Logits(torch.tensor([[[0.5, -0.5, 0.2]]]).double(), covariance)
+    noise = torch.randn(1, 20_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    actual = class_log_probs(logits, likelihood, "monte-carlo", noise=noise).exp()[0, 0]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
+    f = np.array([0.5, -0.5, 0.2]) + 2 * nodes[:, None] * np.array([1.0, 1.0, 0.0])
+    exact = weights / weights.sum() @ array(likelihood.log_probs(tensor(f)).exp())
+    assert_close(array(actual), exact, 0.015, floor=1.0)  # 4.5 standard errors of 20,000 draws in [0, 1]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(task=tasks(), seed=st.integers(0, 100))
+def test_probabilities_sum_to_one(rule, task, seed):
+    prediction = predict_task(task, rule, seed=seed)
+    assert torch.isfinite(prediction.log_probs).all()
+    assert_close(array(prediction.log_probs.exp().sum(-1)), np.ones(len(task.root_star)), 1e-10)
+
+
+def predict_task(task, rule, sites=None, **options):
+    sites = task.sites if sites is None else sites
+    return predict(
+        MODEL, tensor(task.K), task.labels, sites, tensor(task.K_star), tensor(task.k_star_star), rule=rule, **options
+    )
+
+
+def many_sites(task, n_chains=5):
+    omega = tensor(task.omega) * torch.linspace(0.3, 3, n_chains, dtype=torch.float64)[:, None, None]
+    return Sites(omega, tensor(task.kappa).expand_as(omega))
+
+
+@pytest.mark.parametrize("rule", ["sigmoid", "log-sigmoid"])
+def test_chains_are_averaged_as_probabilities_of_the_dense_logits(rule):
+    task = make_task(n=6, n_way=4, log_scale=2.0)
+    sites = many_sites(task)
+    prediction = predict_task(task, rule, sites, mean=tensor(task.mean), mean_star=0.3)
+    probabilities, scores = [], []
+    for omega in array(sites.omega):
+        dense = Dense(task.K, task.y, omega, task.kappa, mean=task.mean).query(task.K_star, task.k_star_star, 0.3)
+        logits = Logits(*(tensor(part)[None] for part in dense))
+        probabilities.append(array(class_log_probs(logits, OneVsEach(), rule).exp())[0])
+        scores.append(dense[0])
+    assert_close(array(prediction.log_probs.exp()), np.mean(probabilities, 0), 1e-8)
+    assert_close(array(prediction.scores), np.mean(scores, 0), 1e-8)
+
+
+@pytest.mark.parametrize("rule", ["sigmoid", "log-sigmoid"])
+@given(task=tasks(log_scales=(-3.0, 5.0)), seed=st.integers(0, 100))
+def test_permuted_classes_examples_and_queries_permute_the_answer(rule, task, seed):
+    rng = np.random.default_rng(seed)
+    classes, examples, queries = (rng.permutation(k) for k in (task.n_way, len(task.y), len(task.root_star)))
+    base = predict_task(task, rule)
+    permuted = task._replace(
+        root=task.root[examples],
+        root_star=task.root_star[queries],
+        y=np.argsort(classes)[task.y[examples]],
+        omega=task.omega[np.ix_(examples, classes)],
+    )
+    answer = predict_task(permuted, rule)
+    assert_close(array(answer.log_probs.exp()), array(base.log_probs.exp())[np.ix_(queries, classes)], 1e-9, floor=1.0)
+    assert_close(array(answer.scores), array(base.scores)[np.ix_(queries, classes)], 1e-8, floor=1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_seeds_reproduce_and_the_number_of_chains_in_memory_does_not_matter(rule, monkeypatch):
+    task = make_task(n=6, n_way=4)
+    sites = many_sites(task)
+    whole = predict_task(task, rule, sites, seed=1)
+    assert torch.equal(whole.log_probs, predict_task(task, rule, sites, seed=1).log_probs)
+    if rule == "monte-carlo":
+        assert not torch.equal(whole.log_probs, predict_task(task, rule, sites, seed=2).log_probs)
+    for chains_at_once in (1, 2):
+        monkeypatch.setattr(model, "_CHUNK_BYTES", chains_at_once * 8 * 4 * 6 * 6)
+        assert len(model.chain_chunks(sites)) == -(-5 // chains_at_once)
+        part = predict_task(task, rule, sites, seed=1)
+        assert_close(array(part.log_probs), array(whole.log_probs), 1e-12)
+        assert_close(array(part.scores), array(whole.scores), 1e-12)
+
+
+def test_the_log_marginal_does_not_depend_on_the_number_of_chains_in_memory(monkeypatch):
+    task = make_task(n=6, n_way=4)
+    sites, results = many_sites(task), []
+    for size in (model._CHUNK_BYTES, 1):
+        monkeypatch.setattr(model, "_CHUNK_BYTES", size)
+        K = tensor(task.K).requires_grad_()
+        value = MODEL.log_marginal(K, task.labels, sites)
+        (value * torch.arange(5)).sum().backward()
+        results.append((array(value), array(K.grad)))
+    for whole, part in zip(*results, strict=True):
+        assert_close(part, whole, 1e-12)
+
+
+def test_the_monte_carlo_rule_converges_to_the_exact_predictive_of_the_logistic_softmax():
+    task = make_task(n=3, n_way=3, log_scale=1.0)
+    chain = gibbs(LogisticSoftmaxGP(), tensor(task.K), task.labels, 3, n_chains=3, n_steps=5, seed=0, latent=False)
+    args = (tensor(task.K), task.labels, chain.draws, tensor(task.K_star), tensor(task.k_star_star))
+    answers = [
+        array(predict(LogisticSoftmaxGP(), *args, rule="monte-carlo", n_draws=200, seed=s).log_probs.exp())
+        for s in range(40)
+    ]
+    logits = LogisticSoftmaxGP().condition(*args[:3]).query(*args[3:])
+    deviations = logits.covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    grid = tensor(np.stack(np.meshgrid(*[nodes] * 3), -1).reshape(-1, 3))
+    weight = tensor(np.einsum("i,j,k->jik", *[weights / weights.sum()] * 3).ravel())
+    f = logits.mean[..., None, :] + deviations[..., None, :] * grid
+    exact = torch.einsum("g,mqgc->qc", weight, LIKELIHOODS["logistic-softmax"]().log_probs(f).exp()) / 3
+    assert_mean(answers, array(exact), slack=1e-4)
+
+
+@pytest.mark.parametrize("rule", ["sigmoid", "log-sigmoid"])
+def test_the_logistic_softmax_s_rules_are_one_dimensional_expectations(rule):
+    logits = random_logits(4, 1.5, n_query=3)
+    expected = np.vectorize(
+        {"sigmoid": gaussian_sigmoid.log_expected_sigmoid}.get(rule, gaussian_sigmoid.expected_log_sigmoid)
+    )(array(logits.mean), array(logits.covariance.diagonal(dim1=-2, dim2=-1)))
+    actual = class_log_probs(logits, LIKELIHOODS["logistic-softmax"](), rule)
+    assert_close(array(actual), log_softmax(expected, -1), 1e-6)
+
+
+def test_probabilities_of_very_many_classes_are_finite():
+    rng = np.random.default_rng(0)
+    n_way = 1200
+    logits = Logits(tensor(0.02 * rng.standard_normal((1, 1, n_way))), 1e-4 * torch.eye(n_way).double()[None, None])
+    noise = tensor(rng.standard_normal((1, 2, n_way)))
+    compiled = class_log_probs(logits, OneVsEach(), "monte-carlo", noise=noise)
+    f = array(logits.mean[0, 0]) + 1e-2 * array(noise[0])
+    expected = np.log(np.exp([log_softmax(log_expit(g[:, None] - g).sum(1)) for g in f]).mean(0))
+    assert_close(array(compiled)[0, 0], expected, 1e-6)
+
+
+def test_a_wrong_rule_is_an_error_that_names_the_right_ones():
+    logits = random_logits(3, 1.0)
+    for name in ("softmax", "gaussian"):
+        with pytest.raises(InputError, match="monte-carlo"):
+            class_log_probs(logits, LIKELIHOODS[name](), "sigmoid")
+    with pytest.raises(InputError, match="noise"):
+        class_log_probs(logits, OneVsEach(), "monte-carlo")
+
+
+def test_the_variance_of_a_prediction_is_that_of_the_mixture_of_the_chains():
+    task = make_task(n=6, n_way=3, seed=4)
+    K, y, star, own = tensor(task.K), task.labels, tensor(task.K_star), tensor(task.k_star_star)
+    sites = gibbs(MODEL, K, y, 3, n_chains=4, n_steps=3, latent=False, seed=0).draws
+    prediction = predict(MODEL, K, y, sites, star, own)
+    each = [
+        Dense(task.K, task.y, omega, kappa).query(task.K_star, task.k_star_star)
+        for omega, kappa in zip(array(sites.omega), array(sites.kappa), strict=True)
+    ]
+    means = np.array([mean for mean, _ in each])
+    second = np.mean([mean**2 + np.diagonal(cov, axis1=-2, axis2=-1) for mean, cov in each], 0)
+    assert_close(array(prediction.scores), means.mean(0), 1e-8)
+    assert_close(array(prediction.variance), (second - means.mean(0) ** 2).mean(-1), 1e-8)

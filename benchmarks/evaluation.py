@@ -27,9 +27,9 @@ from polyshot.evaluation.outputs import predict_chunk
 from polyshot.gp import Sites
 from polyshot.methods import FewShotMethod
 from polyshot.methods.dkt import DKT
-from polyshot.methods.embedding import on_features
 from polyshot.methods.ove_gp import OVEGP
 from polyshot.methods.protonet import ProtoNet
+from polyshot.runs.features import on_features
 from polyshot.task import Space
 
 BAR = 8.0

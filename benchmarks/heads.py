@@ -25,7 +25,7 @@ from polyshot.evaluation.protocols import Settings
 from polyshot.evaluation.summaries import summarise
 from polyshot.gp.kernels import unit_rows
 from polyshot.methods import FewShotMethod
-from polyshot.methods.embedding import on_features
+from polyshot.runs.features import on_features
 from polyshot.runs.trainer import TO_CALIBRATE
 
 MEASURES = ("accuracy", "ece", "brier", "log_likelihood")

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from polyshot.methods import METHODS, FewShotMethod, build_method
-from polyshot.methods.options import method_options
+from polyshot.system.settings import keyword_settings
 from polyshot.task import Space
 
 # The Gibbs chains and Monte Carlo draws of these go with the classes' numbers: permuted, they are equal in law only.
@@ -20,7 +20,7 @@ FEWER = {"n_passes": 10, "test_steps": 4, "n_particles": 4, "n_samples": 2}
 def rows() -> Iterator[Any]:
     """Every method, once for each of its objectives."""
     for name, method in METHODS.items():
-        known = method_options(method)
+        known = keyword_settings(method)
         fewer = {option: value for option, value in FEWER.items() if option in known}
         for choice in known["objective"].choices if "objective" in known else ("",):
             options = {**fewer, "objective": choice} if choice else fewer

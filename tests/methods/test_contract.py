@@ -15,7 +15,7 @@ from toy_tasks import IMAGES, VECTORS, episode
 from polyshot.data import ClassSet, EpisodeSampler
 from polyshot.data.transforms import identity
 from polyshot.methods import FewShotMethod, build_method
-from polyshot.methods.embedding import on_features
+from polyshot.runs.features import on_features
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 

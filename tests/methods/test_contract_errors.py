@@ -13,7 +13,7 @@ from toy_tasks import VECTORS, episode
 
 from polyshot.errors import InputError
 from polyshot.methods import METHODS, build_method
-from polyshot.methods.options import method_options
+from polyshot.system.settings import keyword_settings
 from polyshot.task import LabelledSet
 
 
@@ -52,7 +52,7 @@ def test_broken_queries_are_input_errors(name: str, options: dict[str, Any]) -> 
 
 @every_method
 def test_an_unknown_option_is_an_input_error_that_names_the_known_ones(name: str, options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"{name.replace('+', '.')} has no option colour"):
+    with pytest.raises(InputError, match=f"{name.replace('+', '.')}: unknown setting 'colour'"):
         build_method(name, VECTORS, None, {**options, "colour": "red"})
 
 
@@ -61,10 +61,10 @@ def test_constructors_refuse_a_choice_that_there_is_not() -> None:
 from polyshot.errors import InputError
 from polyshot.methods import METHODS
 from polyshot.task import Space
-from polyshot.methods.options import method_options
+from polyshot.system.settings import keyword_settings
 
 for name, method in METHODS.items():
-    for key in [key for key, option in method_options(method).items() if option.choices]:
+    for key in [key for key, option in keyword_settings(method).items() if option.choices]:
         try:
             method(Space((12,), 20), **{key: "neither"})
         except InputError as error:
@@ -74,7 +74,7 @@ for name, method in METHODS.items():
 """  # in a process without the type checks of the test run
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     said = set(done.stdout.splitlines())
-    choices = {key for method in METHODS.values() for key, option in method_options(method).items() if option.choices}
+    choices = {key for method in METHODS.values() for key, option in keyword_settings(method).items() if option.choices}
     assert said == {f"{key} True" for key in choices}
 
 

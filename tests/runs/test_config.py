@@ -134,9 +134,9 @@ def test_a_wrong_toml_file_is_named(text: str, message: str, tmp_path: Path) -> 
         ({"learning_rate": float("inf")}, "positive"),
         ({"learning_rate": "fast"}, "learning_rate must be a number"),
         ({"rotations": "yes"}, "rotations must be true or false"),
-        ({"options": {"chains": 3}}, "ove-gp has no option chains; it has objective"),
-        ({"options": {"n_chains": "many"}}, "n_chains is int, not 'many'"),
-        ({"objective": "map"}, "objective is ml | pl"),
+        ({"options": {"chains": 3}}, "ove-gp: unknown setting 'chains'; choose from objective"),
+        ({"options": {"n_chains": "many"}}, "n_chains must be a whole number, not 'many'"),
+        ({"objective": "map"}, "objective must be ml or pl"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_an_error_that_says_what_is_right(values: dict[str, Any], message: str) -> None:

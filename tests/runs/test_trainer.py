@@ -211,9 +211,9 @@ def test_only_a_method_that_trains_on_batches_needs_a_batch_of_examples(tmp_path
     [
         (["--method", "ove", "--scenario", "glyphs"], "no method 'ove'"),
         (["--method", "ove-gp", "--scenario", "mnist"], "no scenario 'mnist'"),
-        (["--method", "ove-gp", "--scenario", "glyphs", "--option", "chains=3"], "no option chains"),
+        (["--method", "ove-gp", "--scenario", "glyphs", "--option", "chains=3"], "unknown setting 'chains'"),
         (["--method", "ove-gp", "--scenario", "glyphs", "--option", "n_chains"], "--option takes NAME=VALUE"),
-        (["--method", "protonet", "--scenario", "glyphs", "--kernel", "rbf"], "protonet has no option kernel"),
+        (["--method", "protonet", "--scenario", "glyphs", "--kernel", "rbf"], "protonet: unknown setting 'kernel'"),
         (["--method", "ove-gp", "--scenario", "glyphs", "--device", "abacus"], "no device 'abacus'"),
         (["--method", "ove-gp", "--scenario", "glyphs", "--shots", "0"], "shots is at least 1"),
         (["--scenario", "glyphs"], "method must be given"),

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from polyshot.errors import InputError
 from polyshot.methods import METHODS
-from polyshot.methods.options import method_options
 from polyshot.runs.config import QUICK, TrainingConfig, read_toml
 from polyshot.runs.distributed import leads
 from polyshot.runs.trained import SCORE, Answer, load, read_queries, read_support, write_predictions
 from polyshot.runs.trainer import train as train_run
+from polyshot.system.settings import keyword_settings
 
 _SHOWN = 40  # rows of a table
 _TOP = 3  # classes a row
@@ -123,7 +123,7 @@ def methods() -> None:
     for name, method in METHODS.items():
         citation = (sys.modules[method.__module__].__doc__ or "").partition("\n\n")[0]
         typer.echo(f"{name}: {(method.__doc__ or '').splitlines()[0]}\n  {' '.join(citation.split())}")
-        for option in method_options(method).values():
+        for option in keyword_settings(method).values():
             typer.echo(f"    {option.name} = {option.default}   ({option.kind})")
 
 

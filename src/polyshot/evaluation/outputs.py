@@ -25,7 +25,7 @@ from polyshot.data import ClassSet, EpisodeSampler
 from polyshot.errors import PolyshotError, TrainingError
 from polyshot.evaluation.protocols import Chunk, Settings
 from polyshot.methods import FewShotMethod
-from polyshot.methods.embedding import on_features
+from polyshot.runs.features import on_features
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.progress import Progress
 from polyshot.system.threads import one_thread

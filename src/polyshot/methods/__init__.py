@@ -15,10 +15,10 @@ from polyshot.methods.feature_transfer import FeatureTransfer
 from polyshot.methods.logistic_softmax_gp import LogisticSoftmax
 from polyshot.methods.maml import MAML
 from polyshot.methods.matchingnet import MatchingNet
-from polyshot.methods.options import check_options
 from polyshot.methods.ove_gp import OVEGP
 from polyshot.methods.protonet import ProtoNet
 from polyshot.methods.relationnet import RelationNet
+from polyshot.system.settings import keyword_settings, read_settings
 from polyshot.task import Space
 
 METHODS: dict[str, type[FewShotMethod]] = {
@@ -43,7 +43,9 @@ def build_method(
     """The method of that name with its options; `backbone` is the method's own unless given."""
     if name not in METHODS:
         raise InputError(f"no method {name!r}; there are {', '.join(METHODS)}")
-    return METHODS[name](space, backbone, **check_options(name, METHODS[name], options or {}))
+    return METHODS[name](
+        space, backbone, **read_settings(name, keyword_settings(METHODS[name]), options or {}, from_text=True)
+    )
 
 
 __all__ = ["METHODS", "FewShotMethod", "Predictor", "build_method"]

@@ -19,8 +19,8 @@ from torch.nn.functional import nll_loss, one_hot, pad
 from polyshot.errors import InputError
 from polyshot.methods.base import FewShotMethod, QueryFunction
 from polyshot.methods.inner_loop import average, check_positive, n_features, ranks_of_appearance
-from polyshot.methods.options import check_choices
 from polyshot.methods.svgd import stein_direction
+from polyshot.system.settings import check_choices
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 Particles = Float[Tensor, "m c d1"]
@@ -46,7 +46,7 @@ class BayesianMAML(FewShotMethod):
         self.n_particles = n_particles
         self.n_steps = self.test_steps = n_steps
         self.inner_rate = inner_rate
-        check_choices(type(self), likelihood=likelihood)
+        check_choices("bayesian-maml", type(self), likelihood=likelihood)
         self.likelihood = likelihood
         d = n_features(self.backbone, space)
         self.log_scale = nn.Parameter(torch.full((d + 1,), -0.5 * math.log(d)))
@@ -114,7 +114,7 @@ class ChaserBayesianMAML(BayesianMAML):
         self.n_leader_steps = n_leader_steps
         self.test_steps = test_steps
         self.leader_rate = leader_rate
-        check_choices(type(self), distance=distance)
+        check_choices("bayesian-maml", type(self), distance=distance)
         self.distance = distance
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:

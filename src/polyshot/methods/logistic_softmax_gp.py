@@ -15,7 +15,7 @@ from polyshot.gp import ConstantMean, LogisticSoftmaxGP, Sites, make_kernel
 from polyshot.gp.objectives import Average
 from polyshot.gp.probabilities import Rule
 from polyshot.methods.gaussian_process import GPMethod, Objective
-from polyshot.methods.options import check_choices
+from polyshot.system.settings import check_choices
 from polyshot.task import Space
 
 
@@ -49,7 +49,7 @@ class LogisticSoftmax(GPMethod):
             average=average,
             mean=ConstantMean(),
         )
-        check_choices(type(self), average=average, rule=rule)
+        check_choices("logistic-softmax-gp", type(self), average=average, rule=rule)
         self.test_steps = test_steps
 
     def model(self) -> LogisticSoftmaxGP:

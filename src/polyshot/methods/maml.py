@@ -20,7 +20,7 @@ from polyshot.errors import InputError
 from polyshot.methods.backbones import Conv4, support_rows
 from polyshot.methods.base import FewShotMethod, QueryFunction
 from polyshot.methods.inner_loop import Tensors, check_positive, gradient_step, n_features
-from polyshot.methods.options import check_choices
+from polyshot.system.settings import check_choices
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 
@@ -51,7 +51,7 @@ class MAML(FewShotMethod):
         self.inner_rate = protocol[1] if inner_rate is None else inner_rate
         check_positive("maml", n_steps=self.n_steps, inner_rate=self.inner_rate, n_way=n_way)
         self.first_order = first_order
-        check_choices(type(self), head=head)
+        check_choices("maml", type(self), head=head)
         self.n_features = n_features(self.backbone, space)
         self.head = nn.Linear(self.n_features, n_way) if head == "per-class" else None
 

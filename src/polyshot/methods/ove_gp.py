@@ -31,7 +31,7 @@ from polyshot.gp.line_search import climb
 from polyshot.gp.objectives import Average, Slope
 from polyshot.gp.probabilities import Rule
 from polyshot.methods.gaussian_process import GPMethod, Objective
-from polyshot.methods.options import check_choices
+from polyshot.system.settings import check_choices
 from polyshot.task import Episode, Space
 
 _STEP, _REACH, _LIMIT = 0.4, 20, 8.0  # of the search for the logarithm of the prediction's factor
@@ -74,7 +74,7 @@ class OVEGP(GPMethod):
             slope=slope,
             start=start,
         )
-        check_choices(type(self), average=average, inference=inference, rule=rule, slope=slope, start=start)
+        check_choices("ove-gp", type(self), average=average, inference=inference, rule=rule, slope=slope, start=start)
         self.inference = inference
         self.test_steps = test_steps
         self.register_buffer("log_factor", torch.zeros(()) if calibrate else None)

@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy, log_softmax, mse_loss, one_hot
 
 from polyshot.methods.backbones import Conv4
 from polyshot.methods.base import FewShotMethod, QueryFunction, feature_shape
-from polyshot.methods.options import check_choices
 from polyshot.methods.protonet import prototypes
+from polyshot.system.settings import check_choices
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 _WIDTH, _HIDDEN = 64, 8
@@ -30,7 +30,7 @@ class RelationNet(FewShotMethod):
         self, space: Space, backbone: nn.Module | None = None, *, loss: Literal["mse", "softmax"] = "mse"
     ) -> None:
         super().__init__(space, backbone)
-        check_choices(type(self), loss=loss)
+        check_choices("relationnet", type(self), loss=loss)
         self.loss_type = loss
         self.relation = RelationModule(feature_shape(self.backbone, space))
 

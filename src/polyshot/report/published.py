@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from polyshot.methods import METHODS
-from polyshot.methods.options import method_options
+from polyshot.system.settings import keyword_settings
 
 SCENARIO_NAMES = {
     "cub": "CUB",
@@ -72,7 +72,7 @@ def kernel_name(method: str, kernel: str) -> str:
 
 def full_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with the defaults of those that are not given; none for an unknown method."""
-    known = method_options(METHODS[method]) if method in METHODS else {}
+    known = keyword_settings(METHODS[method]) if method in METHODS else {}
     return {name: option.default for name, option in known.items()} | dict(options)
 
 

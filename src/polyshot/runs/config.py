@@ -13,7 +13,7 @@ from polyshot.data.dataset import ClassSet
 from polyshot.errors import InputError
 from polyshot.methods import METHODS
 from polyshot.methods.backbones import BACKBONES
-from polyshot.methods.options import check_options, method_options
+from polyshot.system.settings import keyword_settings, read_settings
 from polyshot.task import Space
 
 BUDGETS = ("paper", "quick")
@@ -56,7 +56,7 @@ class TrainingConfig:
             raise InputError(f"no backbone {self.backbone!r}; there is {', '.join(BACKBONES)}")
         if self.budget not in BUDGETS:
             raise InputError(f"the budget is {' or '.join(BUDGETS)}, not {self.budget!r}")
-        check_options(self.method, METHODS[self.method], self.options)
+        read_settings(self.method, keyword_settings(METHODS[self.method]), self.options, from_text=True)
         for name in ("shots", "queries", "epochs", "episodes_per_epoch", "meta_batch", "batch_size", "validate_every",
                      "validation_episodes", "patience"):  # fmt: skip
             value = getattr(self, name)
@@ -91,8 +91,8 @@ class TrainingConfig:
             epochs = max(1, epochs // QUICK)
         # Omniglot has 20 drawings a character: 15 queries are left where the protocol wants 16.
         queries = max(1, min(16, int(train.class_sizes.min()) - self.shots))
-        defaults = {name: option.default for name, option in method_options(method).items()}
-        given = check_options(self.method, method, self.options)
+        defaults = {name: option.default for name, option in keyword_settings(method).items()}
+        given = read_settings(self.method, keyword_settings(method), self.options, from_text=True)
         return replace(
             self,
             options={**defaults, **given},

@@ -17,9 +17,9 @@ from torch import Tensor
 from polyshot.data import BatchSampler, EpisodeSampler, Scenario, load_scenario
 from polyshot.errors import InputError, TrainingError
 from polyshot.methods import METHODS, FewShotMethod
-from polyshot.methods.embedding import on_features
 from polyshot.runs.config import TrainingConfig
 from polyshot.runs.distributed import Team, find_device, join_team
+from polyshot.runs.features import on_features
 from polyshot.runs.folder import (
     all_episodes,
     check_same_run,

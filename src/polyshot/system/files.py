@@ -2,23 +2,48 @@
 
 import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from polyshot.errors import DataError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """The whole content under that name, or what was there before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of `path` once all is written; after an error `path` is as before.
+
+    The temporary file has a name that nobody can guess, beside `path`, and is never a link.
+    """
+    temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
+        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror})") from error
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def _umask() -> int:
+    """The process's mask for new files, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -4,7 +4,7 @@ import pytest
 
 from polyshot.errors import InputError
 from polyshot.methods import METHODS
-from polyshot.methods.options import check_options, method_options
+from polyshot.system.settings import keyword_settings, read_settings
 
 
 class Example:
@@ -23,7 +23,7 @@ class Example:
 
 
 def test_options_are_the_keyword_arguments_of_the_constructor() -> None:
-    options = method_options(Example)
+    options = keyword_settings(Example)
     assert list(options) == ["steps", "rate", "deep", "loss", "reads", "kernel"]
     assert [option.kind for option in options.values()] == ["int", "float", "bool", "mse | softmax", "int", "str"]
     assert [option.default for option in options.values()] == [5, 0.1, False, "mse", None, "cosine"]
@@ -47,7 +47,7 @@ def test_options_are_the_keyword_arguments_of_the_constructor() -> None:
     ],
 )
 def test_values_and_texts_become_the_type_of_the_option(name: str, value: Any, expected: Any) -> None:
-    read = check_options("example", Example, {name: value})[name]
+    read = read_settings("example", keyword_settings(Example), {name: value}, from_text=True)[name]
     assert read == expected
     assert type(read) is type(expected)
 
@@ -70,16 +70,16 @@ def test_values_and_texts_become_the_type_of_the_option(name: str, value: Any, e
     ],
 )
 def test_a_wrong_value_is_an_input_error_that_says_what_is_right(name: str, value: Any) -> None:
-    with pytest.raises(InputError, match=f"example's option {name} is .*not {value!r}"):
-        check_options("example", Example, {name: value})
+    with pytest.raises(InputError, match=f"example: {name} must be .*not {value!r}"):
+        read_settings("example", keyword_settings(Example), {name: value}, from_text=True)
 
 
 def test_an_unknown_name_is_an_input_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match="example has no option color, size; it has steps, rate"):
-        check_options("example", Example, {"size": 1, "color": 2, "steps": 3})
+    with pytest.raises(InputError, match="example: unknown setting 'color', 'size'; choose from steps, rate"):
+        read_settings("example", keyword_settings(Example), {"size": 1, "color": 2, "steps": 3})
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_defaults_of_every_method_pass_their_own_check(method: str) -> None:
-    defaults = {name: option.default for name, option in method_options(METHODS[method]).items()}
-    assert check_options(method, METHODS[method], defaults) == defaults
+    defaults = {name: option.default for name, option in keyword_settings(METHODS[method]).items()}
+    assert read_settings(method, keyword_settings(METHODS[method]), defaults) == defaults

@@ -127,5 +127,5 @@ def test_bad_options_are_refused() -> None:
         BayesianMAML(SPACE, n_particles=1)
     with pytest.raises(InputError, match="leader_rate must be above 0, not 0"):
         ChaserBayesianMAML(SPACE, leader_rate=0.0)
-    with pytest.raises(InputError, match=r"option likelihood is sum \| mean, not 'max'"):
+    with pytest.raises(InputError, match="likelihood must be sum or mean, not 'max'"):
         build_method("bayesian-maml", SPACE, None, {"likelihood": "max"})

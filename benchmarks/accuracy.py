@@ -14,7 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyshot.gp import Cosine, OneVsEachGP, Sites, fit_propagation, fit_variational, gibbs, predict
+from polyshot.gp import (
+    Cosine,
+    OneVsEachGP,
+    Sites,
+    Start,
+    fit_propagation,
+    fit_variational,
+    gibbs,
+    predict,
+    propagation_start,
+    variational_start,
+)
 
 TARGET = 0.002
 N_TASKS = 6
@@ -42,7 +53,7 @@ def probabilities(task: Task, sites: Sites, seed: int) -> Tensor:
     return predict(OneVsEachGP(), K, y, sites, K_star, k_star_star, rule="monte-carlo", seed=seed).log_probs
 
 
-def chains(n_chains: int, n_steps: int, burn_in: int, start: str) -> Callable[[Task, int], Sites]:
+def chains(n_chains: int, n_steps: int, burn_in: int, start: Start) -> Callable[[Task, int], Sites]:
     def run(task: Task, seed: int) -> Sites:
         options = {"n_chains": n_chains, "n_steps": n_steps, "burn_in": burn_in, "start": start}
         return gibbs(OneVsEachGP(), task[0], task[1], 5, latent=False, seed=seed, **options).draws
@@ -57,11 +68,11 @@ def ways_to_a_posterior() -> dict[str, Callable[[Task, int], Sites]]:
         "Algorithm 1, 60 chains": chains(60, 50, 49, "prior"),
         "Algorithm 1, 180 chains": chains(180, 50, 49, "prior"),
         "variational": lambda task, _: fit_variational(model, task[0], task[1], 5, tolerance=1e-2).sites,
-        "20 chains from variational, steps 1-10": chains(20, 10, 0, "variational"),
-        "20 chains from variational, steps 11-20": chains(20, 20, 10, "variational"),
+        "20 chains from variational, steps 1-10": chains(20, 10, 0, variational_start),
+        "20 chains from variational, steps 11-20": chains(20, 20, 10, variational_start),
         "expectation propagation": lambda task, _: fit_propagation(model, task[0], task[1], 5, tolerance=1e-2).sites,
-        "20 chains from propagation, steps 1-3": chains(20, 3, 0, "propagation"),
-        "20 chains from propagation, steps 1-10": chains(20, 10, 0, "propagation"),
+        "20 chains from propagation, steps 1-3": chains(20, 3, 0, propagation_start),
+        "20 chains from propagation, steps 1-10": chains(20, 10, 0, propagation_start),
     }
 
 
@@ -70,7 +81,7 @@ def error_against_time(quick: bool) -> list[dict[str, object]]:
     rows = []
     for log_scale in (2.0, 4.0, 6.0):
         tasks = [make_task(seed, log_scale) for seed in range(2 if quick else N_TASKS)]
-        long_run = chains(200, 200, 40, "propagation")
+        long_run = chains(200, 200, 40, propagation_start)
         truth = [probabilities(task, _thinned(long_run(task, 1)), 1) for task in tasks]
         measured = {}
         for name, way in ways_to_a_posterior().items():

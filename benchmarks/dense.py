@@ -1,8 +1,8 @@
-"""The rival: the one-vs-each Gibbs step as the paper's main text writes it and its public code runs it.
+"""The rival: the one-vs-each Gibbs step as in the paper's main text and public code.
 
-Eq. (f_conditional): form the CN x CN conditional covariance by a Cholesky factorisation of its inverse, factorise
-it again, draw; batched over the chains. A^T Omega A is filled in by its pattern, not multiplied out, and K^-1 is
-computed once, which is kind to it. Same Pólya-Gamma sampler as ours.
+Eq. (f_conditional): form the CN x CN conditional covariance by a Cholesky factorisation of its inverse, factorise it
+again, draw; batched over the chains. In its favour, A^T Omega A is filled in by its pattern instead of multiplied out,
+and K^-1 is computed once. The Pólya-Gamma sampler is ours.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from polyshot.gp import sample_polya_gamma
 
 
 class DenseGibbs:
-    """f and omega are [M, C, N]; a small jitter makes K invertible, as the public code has it."""
+    """f and omega are [M, C, N]; a small jitter makes K invertible, as in the public code."""
 
     def __init__(self, K: Tensor, y: Tensor, n_way: int, seed: int) -> None:
         self.n_way, self.n = n_way, len(y)

@@ -24,9 +24,7 @@ from benchmarks.estimator_table import put_into_docs
 from benchmarks.estimator_tasks import EMBEDDINGS, Cell, Data, episodes, load_all
 from polyshot.estimator import OneVsEachClassifier, classifier, covariance
 from polyshot.estimator.hyperparameters import LEARNED
-from polyshot.gp.likelihoods import OneVsEach
-from polyshot.gp.models.posterior import Logits
-from polyshot.gp.probabilities import Rule, class_log_probs, sobol_normal
+from polyshot.gp import Logits, OneVsEach, Rule, class_log_probs, sobol_normal
 
 Array = NDArray[np.float64]
 FIRST = 3000

@@ -1,8 +1,8 @@
-"""Speed and memory of polyshot.gp against the dense algorithm, in one process with the same threads.
+"""Speed and memory of polyshot.gp compared with the dense algorithm, in one process with the same threads.
 
     python -m benchmarks.gp [--out benchmarks/results/gp.json] [--threads 2] [--quick]
 
-`make bench` runs it. Times are medians; ratios are what counts, the machine is whatever it is.
+`make bench` runs it. Times are medians. Ratios are more meaningful than times, which depend on the machine.
 """
 
 import argparse
@@ -23,8 +23,7 @@ from rich.table import Table
 
 from benchmarks.accuracy import draw, error_against_time
 from benchmarks.dense import DenseGibbs
-from polyshot.gp import Cosine, GibbsState, OneVsEachGP, Prior, draw_prior, gibbs_step, marginal_likelihood
-from polyshot.gp.models.posterior import psd_root
+from polyshot.gp import Cosine, OneVsEachGP, Prior, draw_prior, gibbs_states, marginal_likelihood, psd_root
 from polyshot.methods.backbones import Conv4
 
 N_CHAINS = 20
@@ -41,7 +40,7 @@ def median_seconds(call: Callable[[], object], repeats: int) -> float:
 
 
 def clustered(n_way: int, n_each: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors around random class centres, within-class cosine 0.5 (as MiniLM sentences of CLINC150 have it)."""
+    """Vectors around random class centres, within-class cosine 0.5 (as MiniLM sentences of CLINC150 have)."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(n_way, 64, generator=generator).repeat_interleave(n_each, 0)
     labels = torch.arange(n_way).repeat_interleave(n_each)
@@ -62,13 +61,13 @@ def gibbs_steps(quick: bool) -> list[dict[str, object]]:
         generators = [np.random.default_rng(0)]
         prior = Prior(K, psd_root(K), torch.zeros(1, len(y), n_way, dtype=torch.float64))
         f = draw_prior(prior, N_CHAINS, generators)
-        state = GibbsState(f, model.draw_sites(f, y, generators))
+        states = gibbs_states(model, prior, y, model.draw_sites(f, y, generators), generators)
         dense = DenseGibbs(K, y, n_way, 0)
         start = dense.prior(N_CHAINS)
-        # In turns, because a noisy neighbour stays for seconds.
+        # In turns, because other processes may be busy for seconds.
         rounds = [
             (
-                median_seconds(lambda p=prior, y=y, s=state, g=generators: gibbs_step(model, p, y, s, g), 30),
+                median_seconds(lambda states=states: next(states), 30),
                 median_seconds(lambda d=dense, s=start: d.step(s), 10 if n_way == 5 else 1),
             )
             for _ in range({5: 9, 10: 5, 20: 1}[n_way])
@@ -86,7 +85,7 @@ def gibbs_steps(quick: bool) -> list[dict[str, object]]:
 
 
 def gpytorch_posterior(x: torch.Tensor, y: torch.Tensor, n_way: int) -> float:
-    """Seconds of GPyTorch's exact posterior on +1/-1 labels at 15 queries a class: conditioning and mean."""
+    """Seconds of GPyTorch's exact posterior on +1/-1 labels at 15 queries per class: conditioning and mean."""
     queries, _ = clustered(n_way, 15, seed=1)
     targets = 2.0 * (y == torch.arange(n_way)[:, None]).double() - 1
 
@@ -111,7 +110,7 @@ def gpytorch_posterior(x: torch.Tensor, y: torch.Tensor, n_way: int) -> float:
 
 
 def training_loss() -> dict[str, float]:
-    """The ML loss with gradient for 105 points and 20 chains, against Conv4 forward and backward on 105 images."""
+    """The ML loss with gradient for 105 points and 20 chains, and Conv4 forward and backward on 105 images."""
     x, y = clustered(5, 21)
     x.requires_grad_(True)
     kernel, model = Cosine(2.0), OneVsEachGP()
@@ -147,7 +146,7 @@ print(before, peak())
 
 
 def peak_memory(threads: int) -> dict[str, float]:
-    """Megabytes of a process that computes a 50-way 5-shot posterior (20 chains, 750 queries), and before it."""
+    """Peak memory in MB before and after computing a 50-way 5-shot posterior (20 chains, 750 queries)."""
     code = MEMORY_PROBE.format(threads=threads)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     before, peak = map(float, out.split())

@@ -23,7 +23,7 @@ from polyshot.evaluation.evaluate import Run, open_runs
 from polyshot.evaluation.outputs import predict_chunk
 from polyshot.evaluation.protocols import Settings
 from polyshot.evaluation.summaries import summarise
-from polyshot.gp.kernels import unit_rows
+from polyshot.gp import unit_rows
 from polyshot.methods import FewShotMethod
 from polyshot.runs.features import on_features
 from polyshot.runs.trainer import TO_CALIBRATE

@@ -1,10 +1,10 @@
-"""Where should the chains of L_ML start? Its slope in the kernel's log-scale by each start, beside a long run's.
+"""Where should the chains of L_ML start? Compares the slope in the kernel's log-scale with that of a long run.
 
     python -m benchmarks.marginal_slope [--tasks 8] [--out benchmarks/results/marginal_slope.json]
 
-Made tasks of 105 examples of 5 classes, 1,600 features, which differ less between classes (5 % of a vector's squared
-length) than in eight directions that tell nothing of the class (50 %), as photographs do. 20 chains, as in training;
-slopes are per example.
+Synthetic tasks: 105 examples of 5 classes with 1,600 features. The classes differ less (5 % of a vector's squared
+length) than the examples do in eight directions that carry no information about the class (50 %), as in photographs.
+20 chains, as in training; slopes are per example.
 """
 
 import argparse
@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from polyshot.gp import Cosine, OneVsEachGP, marginal_likelihood
-from polyshot.gp.inference.gibbs import Start
+from polyshot.gp import Cosine, OneVsEachGP, Start, marginal_likelihood, propagation_start, variational_start
 
 N_WAY, N_EACH, N_FEATURES = 5, 21, 1600
 SHARED, OF_CLASS, NUISANCE, N_DIRECTIONS = 0.36, 0.05, 0.5, 8  # shares of a vector's squared length
@@ -26,9 +25,9 @@ WAYS: dict[str, tuple[Start, int]] = {
     "prior": ("prior", 1),
     "prior, 5 steps": ("prior", 5),
     "mean": ("mean", 1),
-    "variational": ("variational", 1),
-    "propagation": ("propagation", 1),
-    "long run": ("propagation", 50),
+    "variational": (variational_start, 1),
+    "propagation": (propagation_start, 1),
+    "long run": (propagation_start, 50),
 }
 
 

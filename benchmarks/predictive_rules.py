@@ -2,8 +2,8 @@
 
     python -m benchmarks.predictive_rules [--episodes 100] [--out benchmarks/results/predictive_rules.json]
 
-5-way 5-shot, 15 queries a class, cosine kernel; scikit-learn's digits, and the embeddings of $POLYSHOT_DATA where
-they are. Posterior by Algorithm 1 (20 chains, last of 50 steps) and by expectation propagation.
+5-way 5-shot, 15 queries per class, cosine kernel. Data: scikit-learn's digits, and the embeddings in $POLYSHOT_DATA if
+they are there. Posterior by Algorithm 1 (20 chains, last of 50 steps) and by expectation propagation.
 """
 
 import argparse

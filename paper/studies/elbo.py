@@ -18,8 +18,7 @@ from torch import Tensor
 
 from paper.studies.softmax_posterior import Estimate, log_likelihood
 from polyshot.errors import InputError
-from polyshot.gp import GPModel, Likelihood, Sites, Softmax
-from polyshot.gp.arrays import as_tensor
+from polyshot.gp import GPModel, Likelihood, Sites, Softmax, as_tensor
 
 
 def evidence_elbo(

@@ -6,6 +6,7 @@ normalised likelihood to the posterior mean of the logits, as the paper does; "f
 
 import math
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -37,11 +38,11 @@ from polyshot.gp import (
     Prior,
     Sites,
     Softmax,
-    draw_latent,
+    as_tensor,
+    gibbs_states,
     predict,
     split_r_hat,
 )
-from polyshot.gp.arrays import as_tensor
 
 N_WAY, N_EACH = 3, 50
 MODELS: dict[str, type[GPModel]] = {
@@ -231,12 +232,9 @@ def _chains(
 ) -> tuple[Float[Tensor, "s m n c"], Sites]:
     """Gibbs from where importance sampling has found the posterior to be, so that there is nothing to burn in."""
     prior = Prior(task.K, task.root, torch.zeros_like(f[:1]))
-    states = []
-    for _ in range(n_steps):
-        sites = model.draw_sites(f, task.y, [generator])
-        f = draw_latent(model, prior, task.y, sites, [generator])
-        states.append((f, *sites))
-    steps, omega, kappa = (torch.stack(part) for part in zip(*states, strict=True))
+    sites = model.draw_sites(f, task.y, [generator])
+    states = islice(gibbs_states(model, prior, task.y, sites, [generator]), n_steps)
+    steps, omega, kappa = (torch.stack(part) for part in zip(*((f, *sites) for f, sites in states), strict=True))
     return steps, Sites(omega, kappa)
 
 

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyshot.gp import Likelihood
-from polyshot.gp.arrays import as_tensor
+from polyshot.gp import Likelihood, as_tensor
 
 _SMALLEST = 1e-10
 

@@ -9,8 +9,7 @@ from blobs import blobs
 
 from polyshot.errors import InputError
 from polyshot.estimator import OneVsEachClassifier, classifier, inference
-from polyshot.gp.inference.tied_propagation import TiedConditional
-from polyshot.gp.models.one_vs_each import OneVsEachConditional
+from polyshot.gp import OneVsEachConditional, TiedConditional
 
 # VmHWM is the largest memory so far; writing 5 to clear_refs makes it begin again.
 MEASURE = """

@@ -1,6 +1,6 @@
 """Calls with wrong shapes or names, for a process without the type and shape checks of the test run.
 
-`python bad_calls.py` prints what each of them raises: a user has no jaxtyping hook to tell him.
+`python bad_calls.py` prints what each of them raises, because users run without the jaxtyping hook.
 """
 
 import numpy as np
@@ -10,10 +10,12 @@ from polyshot.gp import (
     Cosine,
     Logits,
     OneVsEachGP,
+    Prior,
     Sites,
     class_log_probs,
     draw_latent,
     fit_propagation,
+    fit_tied_propagation,
     fit_variational,
     gibbs,
     marginal_likelihood,
@@ -21,8 +23,6 @@ from polyshot.gp import (
     predictive_likelihood,
     sample_polya_gamma,
 )
-from polyshot.gp.inference.gibbs import Prior
-from polyshot.gp.inference.tied_propagation import fit_tied_propagation
 
 MODEL = OneVsEachGP()
 K = torch.eye(3).double()

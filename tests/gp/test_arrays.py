@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from polyshot.gp.arrays import as_array, as_tensor
+from polyshot.gp import as_array, as_tensor
 
 
 @pytest.mark.parametrize("offset", [0, 8, 16, 40])

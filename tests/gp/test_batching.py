@@ -22,6 +22,8 @@ from polyshot.gp import (
     marginal_likelihood,
     predict,
     predictive_likelihood,
+    propagation_start,
+    variational_start,
 )
 
 MODELS = [
@@ -69,8 +71,8 @@ def assert_each_task_alone(run, batch):
 @pytest.mark.parametrize(
     ("model", "start"),
     [(m, start) for m in MODELS for start in ("prior", "mean")]
-    + [(m, "variational") for m in MODELS[:2]]
-    + [(MODELS[0], "propagation")],
+    + [(m, variational_start) for m in MODELS[:2]]
+    + [(MODELS[0], propagation_start)],
 )
 def test_chains_of_a_batch(model, start, batch):
     def run(b, seed):

@@ -1,4 +1,4 @@
-from typing import get_args
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -12,20 +12,21 @@ from tasks import make_task, tensor
 
 from polyshot.gp import (
     Cosine,
-    GibbsState,
     OneVsEachGP,
     Prior,
     Sites,
     draw_latent,
     draw_prior,
     gibbs,
-    gibbs_step,
+    gibbs_states,
     polya_gamma_mean,
     predict,
+    propagation_start,
+    variational_start,
 )
-from polyshot.gp.inference.gibbs import Start
 
 MODEL = OneVsEachGP()
+STARTS = ["prior", "mean", variational_start, propagation_start]
 # N, C, nodes a dimension of N (C - 1): from one rule to the next finer one the moments move by less than 3e-3.
 SMALL = [(3, 2, 40), (2, 3, 22), (1, 4, 40), (2, 4, 10)]
 SLACK = 3e-3
@@ -41,7 +42,7 @@ def prior_of(task, mean=0.0):
 
 
 @pytest.mark.parametrize(("n", "n_way", "nodes"), SMALL)
-@pytest.mark.parametrize("start", get_args(Start))
+@pytest.mark.parametrize("start", STARTS)
 def test_the_stationary_distribution_is_the_posterior(n, n_way, nodes, start):
     task = small_task(n, n_way)
     mean = 0.5 * task.mean
@@ -118,11 +119,21 @@ def test_the_chain_is_algorithm_one_step_by_step():
     chain = gibbs(MODEL, tensor(task.K), y, 3, n_chains=2, n_steps=3, burn_in=0, root=tensor(task.root), seed=5)
     prior = prior_of(task)
     f = draw_prior(prior, 2, rng)
-    state = GibbsState(f, task.sites)
     for t in range(3):
-        state = gibbs_step(MODEL, prior, y, state, rng)
-        assert_close(array(chain.f[t]), array(state.f), 1e-12)
-        assert_close(array(chain.sites.omega[t]), array(state.sites.omega), 1e-12)
+        sites = MODEL.draw_sites(f, y, rng)
+        f = draw_latent(MODEL, prior, y, sites, rng)
+        assert_close(array(chain.f[t]), array(f), 1e-12)
+        assert_close(array(chain.sites.omega[t]), array(sites.omega), 1e-12)
+
+
+def test_the_states_of_a_chain_are_those_that_gibbs_keeps():
+    task = make_task()
+    prior, rng = prior_of(task), [np.random.default_rng(5)]
+    first = MODEL.draw_sites(draw_prior(prior, 2, rng), task.labels, rng)
+    states = list(islice(gibbs_states(MODEL, prior, task.labels, first, rng), 3))
+    chain = gibbs(MODEL, tensor(task.K), task.labels, 3, n_chains=2, n_steps=3, burn_in=0, root=prior.root, seed=5)
+    assert torch.equal(torch.stack([state.f for state in states]), chain.f)
+    assert torch.equal(torch.stack([state.sites.omega for state in states]), chain.sites.omega)
 
 
 def test_a_feature_map_may_stand_in_for_the_root_of_the_kernel():
@@ -149,16 +160,17 @@ def test_burn_in_and_thinning_pick_their_steps(n_steps, burn_in, thin, steps):
     assert torch.equal(chain.draws.omega[:2], every.sites.omega[steps[0]])
 
 
-def test_leaving_out_f_changes_no_other_number():
+@pytest.mark.parametrize(("n_steps", "burn_in", "thin"), [(4, 1, 1), (4, 0, 2), (1, 0, 1)])
+def test_leaving_out_f_changes_no_other_number(n_steps, burn_in, thin):
     task = make_task()
-    options = {"n_chains": 2, "n_steps": 4, "burn_in": 1, "seed": 0}
+    options = {"n_chains": 2, "n_steps": n_steps, "burn_in": burn_in, "thin": thin, "seed": 0}
     with_f = gibbs(MODEL, tensor(task.K), task.labels, 3, **options)
     without = gibbs(MODEL, tensor(task.K), task.labels, 3, latent=False, **options)
     assert without.f is None
     assert torch.equal(with_f.sites.omega, without.sites.omega)
 
 
-@pytest.mark.parametrize("start", get_args(Start))
+@pytest.mark.parametrize("start", STARTS)
 def test_seeds_reproduce_and_threads_do_not_matter(start):
     task = make_task()
     run = [

@@ -28,17 +28,16 @@ def unit(x):
     return x / np.sqrt(x @ x)
 
 
-def scalar_formula(name, x, z):
-    """Equations of Section 4.6 and Appendix C for two vectors, as the paper prints them."""
-    scale, ell = np.exp(0.7), np.exp(-0.3)
-    dkt_scale = np.log1p(np.exp(0.7)) * np.log1p(np.exp(0.4))
-    return {
-        "cosine": lambda: scale * unit(x) @ unit(z),
-        "linear": lambda: scale / len(x) * x @ z,
-        "rbf": lambda: scale * np.exp(-((x - z) @ (x - z)) / (2 * len(x) * ell**2)),
-        "normalized-rbf": lambda: scale * np.exp(-((unit(x) - unit(z)) @ (unit(x) - unit(z))) / (2 * ell**2)),
-        "dkt-cosine": lambda: dkt_scale * unit(x) @ unit(z),
-    }[name]()
+# Equations of Section 4.6 and Appendix C for two vectors, as the paper prints them.
+SCALE, ELL = np.exp(0.7), np.exp(-0.3)
+DKT_SCALE = np.log1p(np.exp(0.7)) * np.log1p(np.exp(0.4))
+FORMULAS = {
+    "cosine": lambda x, z: SCALE * unit(x) @ unit(z),
+    "linear": lambda x, z: SCALE / len(x) * x @ z,
+    "rbf": lambda x, z: SCALE * np.exp(-((x - z) @ (x - z)) / (2 * len(x) * ELL**2)),
+    "normalized-rbf": lambda x, z: SCALE * np.exp(-((unit(x) - unit(z)) @ (unit(x) - unit(z))) / (2 * ELL**2)),
+    "dkt-cosine": lambda x, z: DKT_SCALE * unit(x) @ unit(z),
+}
 
 
 @pytest.fixture(params=KERNELS)
@@ -46,9 +45,10 @@ def name(request):
     return request.param
 
 
+@pytest.mark.parametrize("name", FORMULAS)
 def test_a_kernel_is_the_formula_of_the_paper(name):
     x, z = points(4, 6), points(3, 6, seed=1)
-    expected = [[scalar_formula(name, a, b) for b in z.numpy()] for a in x.numpy()]
+    expected = [[FORMULAS[name](a, b) for b in z.numpy()] for a in x.numpy()]
     assert_close(array(kernel_of(name)(x, z)), expected, 1e-13)
 
 
@@ -182,8 +182,34 @@ def test_the_rbf_is_that_of_gpytorch():
 def test_kernels_are_made_by_name_with_start_values():
     assert isinstance(make_kernel("linear", log_scale=2.0), Linear)
     assert make_kernel("rbf", log_scale=2.0, log_lengthscale=-1.0).log_lengthscale.item() == -1.0
-    with pytest.raises(InputError, match=r"unknown kernel 'cosin'.*cosine"):
+    with pytest.raises(InputError, match=r"unknown kernel 'cosin'; choose from cosine, linear"):
         make_kernel("cosin")
+
+
+class Polynomial(Kernel):
+    """A kernel from outside the package: exp(alpha) (x^T z)^2, by its features x_i x_j."""
+
+    title = "Squared"
+
+    def features(self, x):
+        return torch.exp(self.log_scale / 2) * (x[..., :, None] * x[..., None, :]).flatten(-2)
+
+
+def test_a_kernel_from_outside_works_once_it_is_registered():
+    KERNELS.register("squared", Polynomial)
+    try:
+        kernel = make_kernel("squared", log_scale=1.0)
+        x = points(5, 3)
+        assert_close(array(kernel(x)), np.e * array(x @ x.mT) ** 2, 1e-6)
+        assert_close(array(kernel.diagonal(x)), array(kernel(x).diagonal()), 1e-12)
+    finally:
+        KERNELS.unregister("squared")
+
+
+def test_every_kernel_has_a_title_of_its_own():
+    titles = [kind.title for kind in KERNELS.values()]
+    assert all(titles)
+    assert len(set(titles)) == len(titles)
 
 
 def test_a_constant_mean_is_zero_until_it_is_learned():

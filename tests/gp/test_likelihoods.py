@@ -44,6 +44,7 @@ def all_classes(likelihood, f):
     return torch.stack([likelihood.log_likelihood(f, torch.full(f.shape[:-1], c)) for c in range(n_way)], -1)
 
 
+@pytest.mark.parametrize("name", ["softmax", "gaussian", "logistic-softmax", "one-vs-each"])
 def test_the_log_likelihood_is_that_of_table_one(name):
     f = np.random.default_rng(0).normal(0, 3, (20, 4))
     expected = [[math.log(table_one(name, row, c)) for c in range(4)] for row in f]
@@ -144,3 +145,14 @@ def test_bad_weights_are_an_error(bad):
 def test_weights_for_another_number_of_classes_are_an_error():
     with pytest.raises(InputError, match="3 classes"):
         OneVsEach(torch.ones(3, 3)).log_all(torch.zeros(4))
+
+
+def test_every_likelihood_has_a_title_of_its_own():
+    titles = [kind.title for kind in LIKELIHOODS.values()]
+    assert all(titles)
+    assert len(set(titles)) == len(titles)
+
+
+def test_an_unknown_likelihood_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(InputError, match="unknown likelihood 'probit'; choose from softmax, gaussian"):
+        LIKELIHOODS.find("probit")

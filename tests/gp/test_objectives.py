@@ -17,15 +17,18 @@ from polyshot.gp import (
     LogisticSoftmaxGP,
     Logits,
     OneVsEachGP,
+    Prior,
     Sites,
     class_log_probs,
     gibbs,
     marginal_likelihood,
     predict,
     predictive_likelihood,
+    propagation_start,
+    sobol_normal,
+    variational_start,
 )
-from polyshot.gp.inference.gibbs import Prior, draw_probes
-from polyshot.gp.probabilities import sobol_normal
+from polyshot.gp.inference.gibbs import draw_probes
 
 MODELS = {"one-vs-each": OneVsEachGP(), "logistic-softmax": LogisticSoftmaxGP(), "least-squares": LeastSquaresGP(0.5)}
 N_WAY, N_CHAINS, SEED = 3, 4, 7
@@ -275,11 +278,11 @@ def test_ml_grows_with_the_scale_without_end_only_if_the_chains_start_from_a_dra
         ).backward()
         return kernel.log_scale.grad.item() / len(y)
 
-    assert slope(0.0, "variational") == pytest.approx(slope(0.0, "propagation", 30), rel=0.05)
+    assert slope(0.0, variational_start) == pytest.approx(slope(0.0, propagation_start, 30), rel=0.05)
     for log_scale in (6.0, 8.0):
-        assert abs(slope(log_scale, "propagation", 30)) < 0.1
+        assert abs(slope(log_scale, propagation_start, 30)) < 0.1
         assert slope(log_scale, "prior") > 0.8
-        assert -0.5 < slope(log_scale, "variational") < -0.05
+        assert -0.5 < slope(log_scale, variational_start) < -0.05
         assert slope(log_scale, "mean") < -0.5
 
 

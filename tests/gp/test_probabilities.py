@@ -13,6 +13,8 @@ from tasks import make_task, tasks, tensor
 from polyshot.errors import InputError
 from polyshot.gp import (
     LIKELIHOODS,
+    LeastSquaresGP,
+    Likelihood,
     LogisticSoftmaxGP,
     Logits,
     OneVsEach,
@@ -23,7 +25,7 @@ from polyshot.gp import (
     predict,
 )
 from polyshot.gp.models import base as model
-from polyshot.gp.probabilities import expected_log_sigmoid, log_expected_sigmoid
+from polyshot.gp.sigmoid_expectations import expected_log_sigmoid, log_expected_sigmoid
 
 MODEL = OneVsEachGP()
 RULES = ["sigmoid", "log-sigmoid", "monte-carlo"]
@@ -209,7 +211,7 @@ def test_seeds_reproduce_and_the_number_of_chains_in_memory_does_not_matter(rule
     if rule == "monte-carlo":
         assert not torch.equal(whole.log_probs, predict_task(task, rule, sites, seed=2).log_probs)
     for chains_at_once in (1, 2):
-        monkeypatch.setattr(model, "_CHUNK_BYTES", chains_at_once * 8 * 4 * 6 * 6)
+        monkeypatch.setattr(model, "CHUNK_BYTES", chains_at_once * 8 * 4 * 6 * 6)
         assert len(model.chain_chunks(sites)) == -(-5 // chains_at_once)
         part = predict_task(task, rule, sites, seed=1)
         assert_close(array(part.log_probs), array(whole.log_probs), 1e-12)
@@ -219,8 +221,8 @@ def test_seeds_reproduce_and_the_number_of_chains_in_memory_does_not_matter(rule
 def test_the_log_marginal_does_not_depend_on_the_number_of_chains_in_memory(monkeypatch):
     task = make_task(n=6, n_way=4)
     sites, results = many_sites(task), []
-    for size in (model._CHUNK_BYTES, 1):
-        monkeypatch.setattr(model, "_CHUNK_BYTES", size)
+    for size in (model.CHUNK_BYTES, 1):
+        monkeypatch.setattr(model, "CHUNK_BYTES", size)
         K = tensor(task.K).requires_grad_()
         value = MODEL.log_marginal(K, task.labels, sites)
         (value * torch.arange(5)).sum().backward()
@@ -266,6 +268,39 @@ def test_probabilities_of_very_many_classes_are_finite():
     f = array(logits.mean[0, 0]) + 1e-2 * array(noise[0])
     expected = np.log(np.exp([log_softmax(log_expit(g[:, None] - g).sum(1)) for g in f]).mean(0))
     assert_close(array(compiled)[0, 0], expected, 1e-6)
+
+
+class Root(Likelihood):
+    """A likelihood from outside the package: softmax of f / 2."""
+
+    title = "Root of softmax"
+
+    def log_all(self, f):
+        return f / 2
+
+
+def test_a_likelihood_from_outside_predicts_by_its_own_formula():
+    task = make_task(n=4, n_way=3)
+    model = LeastSquaresGP()
+    args = (tensor(task.K), task.labels, model.sites(task.labels, 3), tensor(task.K_star), tensor(task.k_star_star))
+    expected = predict(model, *args, n_draws=4096, seed=0)
+    model.likelihood = Root()  # the Gaussian likelihood with noise 1 is the softmax of 2 f
+    halved = predict(model, *args, n_draws=4096, seed=0)
+    assert_close(array(halved.log_probs.exp().sum(-1)), np.ones(3), 1e-12)
+    f = array(halved.scores) / 2
+    assert (array(halved.log_probs).argmax(-1) == f.argmax(-1)).all()
+    assert array(halved.log_probs.exp()).max() < array(expected.log_probs.exp()).max()
+    with pytest.raises(InputError, match=r"'sigmoid' has no closed form for Root; use rule='monte-carlo'"):
+        predict(model, *args, rule="sigmoid")
+
+
+@pytest.mark.parametrize("model", [OneVsEachGP(), LogisticSoftmaxGP(), LeastSquaresGP()])
+def test_the_default_rule_is_the_likelihood_s_own(model):
+    task = make_task(n=4, n_way=3)
+    sites = gibbs(model, tensor(task.K), task.labels, 3, n_chains=2, n_steps=2, latent=False, seed=0).draws
+    args = (model, tensor(task.K), task.labels, sites, tensor(task.K_star), tensor(task.k_star_star))
+    default, named = (predict(*args, rule=rule, seed=0).log_probs for rule in (None, model.likelihood.default_rule))
+    assert torch.equal(default, named)
 
 
 def test_a_wrong_rule_is_an_error_that_names_the_right_ones():

@@ -3,8 +3,17 @@ import math
 import pytest
 import torch
 
-from polyshot.gp import Cosine, OneVsEachGP, Sites, class_log_probs, fit_propagation, log_evidence, predict
-from polyshot.gp.inference.tied_propagation import TiedConditional, fit_tied_propagation
+from polyshot.gp import (
+    Cosine,
+    OneVsEachGP,
+    Sites,
+    TiedConditional,
+    class_log_probs,
+    fit_propagation,
+    fit_tied_propagation,
+    log_evidence,
+    predict,
+)
 
 
 def task(n_way=4, n_shot=3, seed=0, log_scale=2.0, dim=8):

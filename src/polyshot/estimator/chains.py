@@ -1,12 +1,13 @@
 """Gibbs chains for the estimator: begun at expectation propagation's posterior, ended when they have mixed."""
 
+from itertools import islice
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyshot.gp import GibbsState, OneVsEachGP, Prior, Sites, draw_latent, gibbs_step, split_r_hat
-from polyshot.gp.models.posterior import psd_root
+from polyshot.gp import GibbsState, OneVsEachGP, Prior, Sites, gibbs_states, psd_root, split_r_hat
 
 _STEPS_BETWEEN_LOOKS = 250
 _MIXED = 1.03
@@ -34,12 +35,11 @@ def run_chains(
     model, n_way = OneVsEachGP(), start.omega.shape[-1]
     prior = Prior(K, psd_root(K), torch.zeros(1, len(y), n_way, dtype=K.dtype))
     first = Sites(*(x.expand(n_chains, *x.shape[1:]) for x in start))
-    state = GibbsState(draw_latent(model, prior, y, first, [generator]), first)
+    states = gibbs_states(model, prior, y, first, [generator])
     thin = thinning(n_steps)
     kept: list[GibbsState] = []
     r_hat = float("nan")
-    for step in range(1, n_steps + 1):
-        state = gibbs_step(model, prior, y, state, [generator])
+    for step, state in enumerate(islice(states, 1, n_steps + 1), 1):  # the first state is the start itself
         if step % thin == 0:
             kept.append(state)
         if (step % _STEPS_BETWEEN_LOOKS == 0 or step == n_steps) and len(kept) >= 4:

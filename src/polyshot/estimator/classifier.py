@@ -20,9 +20,7 @@ from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import INFERENCES, check_memory, fit_posterior, fit_with_none
-from polyshot.gp.arrays import as_tensor
-from polyshot.gp.models.posterior import one_hot
-from polyshot.gp.validation import check_finite
+from polyshot.gp import as_tensor, check_finite_tensor, one_hot
 
 Array = NDArray[np.float64]
 _CHUNK_NUMBERS = 2**22
@@ -245,7 +243,7 @@ class OneVsEachClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _logits(self, X: Tensor, weights: Tensor) -> Tensor:
         logits = torch.cat([K_star @ weights for _, K_star in self._query_covariances(X)])
-        check_finite("X has rows too large for the kernel: their posterior mean", logits)
+        check_finite_tensor("X has rows too large for the kernel: their posterior mean", logits)
         return logits
 
 

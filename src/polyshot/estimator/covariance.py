@@ -26,8 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyshot.errors import InputError
-from polyshot.gp import Kernel, make_kernel
-from polyshot.gp.kernels import unit_rows
+from polyshot.gp import Kernel, make_kernel, unit_rows
 
 KernelLike = Any  # a name, a Kernel, or a function of two arrays: `of` says what is wrong with anything else
 DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")

@@ -19,8 +19,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyshot.gp.inference.tied_propagation import TiedPropagation, fit_tied_propagation
-from polyshot.gp.line_search import climb
+from polyshot.gp import TiedPropagation, climb, fit_tied_propagation
 
 
 class ScalePrior(NamedTuple):

@@ -16,11 +16,17 @@ from torch import Tensor
 from polyshot.errors import InputError
 from polyshot.estimator.chains import MOST_DRAWS, run_chains, thinning
 from polyshot.estimator.hyperparameters import NUMBERS_AT_ONCE
-from polyshot.gp import OneVsEachGP, Sites, elbo, fit_variational
-from polyshot.gp.inference.tied_propagation import TiedConditional, fit_tied_propagation
-from polyshot.gp.models.base import _CHUNK_BYTES as CHUNK_BYTES
-from polyshot.gp.models.base import chain_chunks
-from polyshot.gp.models.one_vs_each import OneVsEachConditional
+from polyshot.gp import (
+    CHUNK_BYTES,
+    OneVsEachConditional,
+    OneVsEachGP,
+    Sites,
+    TiedConditional,
+    chain_chunks,
+    elbo,
+    fit_tied_propagation,
+    fit_variational,
+)
 
 INFERENCES = ("auto", "propagation", "variational", "gibbs")
 _LARGEST_R_HAT = 1.1

@@ -11,8 +11,7 @@ from torch import Tensor
 from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.inference import Posterior
-from polyshot.gp import KERNELS, Kernel, Sites
-from polyshot.gp.validation import check_finite
+from polyshot.gp import KERNELS, Kernel, Sites, check_finite_tensor
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier"
     tensors, header = load_checkpoint(path, _FORMAT)
     try:
         for name, tensor in tensors.items():
-            check_finite(name, tensor.double())
+            check_finite_tensor(name, tensor.double())
         _check(header, tensors)
         return _rebuilt(kind, header, tensors)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -1,13 +1,15 @@
-"""The mathematics: tensors in, tensors out; knows no image, episode or file.
+"""The mathematics of GP classification: tensors in, tensors out. It knows no image, episode, file or command.
 
-Shapes are [*batch, M, N, C] throughout: any leading batch of tasks of one shape, M chains, N support examples,
-C classes. docs/notation.md maps the paper's symbols to these names.
+Shapes are [*batch, M, N, C] throughout: any leading batch of tasks with the same shape, M chains, N support examples,
+C classes. docs/notation.md maps the paper's symbols to these names. Everything for use outside is in `__all__`.
 """
 
+from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.inference.diagnostics import effective_sample_size, split_r_hat
-from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, draw_latent, draw_prior, gibbs, gibbs_step
-from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_evidence
-from polyshot.gp.inference.variational import Variational, elbo, fit_variational
+from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, Start, draw_latent, draw_prior, gibbs, gibbs_states
+from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_evidence, propagation_start
+from polyshot.gp.inference.tied_propagation import TiedConditional, TiedPropagation, fit_tied_propagation
+from polyshot.gp.inference.variational import Variational, elbo, fit_variational, variational_start
 from polyshot.gp.kernels import (
     KERNELS,
     RBF,
@@ -18,21 +20,27 @@ from polyshot.gp.kernels import (
     Linear,
     NormalizedRBF,
     make_kernel,
+    unit_rows,
 )
-from polyshot.gp.likelihoods import LIKELIHOODS, Gaussian, Likelihood, LogisticSoftmax, OneVsEach, Softmax
-from polyshot.gp.models.base import GPModel
+from polyshot.gp.likelihoods import LIKELIHOODS, Gaussian, Likelihood, LogisticSoftmax, OneVsEach, Rule, Softmax
+from polyshot.gp.line_search import climb
+from polyshot.gp.models.base import CHUNK_BYTES, GPModel, chain_chunks
 from polyshot.gp.models.least_squares import LeastSquaresGP
 from polyshot.gp.models.logistic_softmax import LogisticSoftmaxGP
-from polyshot.gp.models.one_vs_each import OneVsEachGP
-from polyshot.gp.models.posterior import Conditional, Logits, Sites
-from polyshot.gp.objectives import marginal_likelihood, predictive_likelihood
+from polyshot.gp.models.one_vs_each import OneVsEachConditional, OneVsEachGP
+from polyshot.gp.models.posterior import Conditional, Logits, Sites, one_hot, psd_root
+from polyshot.gp.objectives import Average, Slope, marginal_likelihood, predictive_likelihood
 from polyshot.gp.polya_gamma import polya_gamma_mean, sample_polya_gamma
-from polyshot.gp.probabilities import class_log_probs, predict
+from polyshot.gp.probabilities import class_log_probs, predict, sobol_normal
+from polyshot.gp.seeds import Seed, Seeds, as_generator, as_generators
+from polyshot.gp.validation import check_finite_tensor
 
 __all__ = [
+    "CHUNK_BYTES",
     "KERNELS",
     "LIKELIHOODS",
     "RBF",
+    "Average",
     "Chain",
     "Conditional",
     "ConstantMean",
@@ -50,27 +58,49 @@ __all__ = [
     "Logits",
     "NormalizedRBF",
     "OneVsEach",
+    "OneVsEachConditional",
     "OneVsEachGP",
     "Prior",
     "Propagation",
+    "Rule",
+    "Seed",
+    "Seeds",
     "Sites",
+    "Slope",
     "Softmax",
+    "Start",
+    "TiedConditional",
+    "TiedPropagation",
     "Variational",
+    "as_array",
+    "as_generator",
+    "as_generators",
+    "as_tensor",
+    "chain_chunks",
+    "check_finite_tensor",
     "class_log_probs",
+    "climb",
     "draw_latent",
     "draw_prior",
     "effective_sample_size",
     "elbo",
     "fit_propagation",
+    "fit_tied_propagation",
     "fit_variational",
     "gibbs",
-    "gibbs_step",
+    "gibbs_states",
     "log_evidence",
     "make_kernel",
     "marginal_likelihood",
+    "one_hot",
     "polya_gamma_mean",
     "predict",
     "predictive_likelihood",
+    "propagation_start",
+    "psd_root",
     "sample_polya_gamma",
+    "sobol_normal",
     "split_r_hat",
+    "unit_rows",
+    "variational_start",
 ]

@@ -1,4 +1,4 @@
-"""Tensors to arrays for the compiled loops and for numpy's generators, and back."""
+"""Conversion between tensors and the arrays that the compiled loops and numpy's generators use."""
 
 import numpy as np
 import torch
@@ -6,14 +6,14 @@ from torch import Tensor
 
 
 def as_array(x: Tensor) -> np.ndarray:
-    """A contiguous array of the tensor's values."""
+    """Return a contiguous array with the tensor's values."""
     return np.ascontiguousarray(x.detach().cpu().numpy())
 
 
 def as_tensor(x: np.ndarray) -> Tensor:
-    """A tensor of the array's values in torch's own memory, which begins at a multiple of 64 bytes.
+    """Copy an array into torch's own memory, which starts at a multiple of 64 bytes.
 
-    The last bit of a matrix product can depend on where its factors begin, which for numpy's memory is different from
-    process to process.
+    The last bit of a matrix product can depend on where its factors start in memory. For numpy's memory that differs
+    from process to process.
     """
     return torch.from_numpy(x).clone()

@@ -1,11 +1,24 @@
-"""A maximum of a function of one number that is dear to evaluate."""
+"""Maximisation of an expensive function of one number."""
 
 from collections.abc import Callable
 from functools import cache
 
 
 def climb(function: Callable[[int], float], reach: int) -> float:
-    """From 0 in steps of 1 to a maximum at most `reach` away, and to the top of the parabola through its neighbours."""
+    """Find a local maximum by steps of 1 from 0, refined by a parabola.
+
+    Parameters
+    ----------
+    function : callable
+        What to maximise; called at most once per integer.
+    reach : int
+        The largest distance from 0.
+
+    Returns
+    -------
+    float
+        The vertex of the parabola through the best integer and its two neighbours.
+    """
     value = cache(function)
     best = 0
     while abs(best) < reach and (better := max((best, best - 1, best + 1), key=value)) != best:

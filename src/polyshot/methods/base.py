@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from polyshot.errors import InputError
-from polyshot.gp.seeds import Seed, as_generator
+from polyshot.gp import Seed, as_generator
 from polyshot.methods.backbones import Conv4
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 

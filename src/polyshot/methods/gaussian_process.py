@@ -11,11 +11,22 @@ import torch
 from torch import Tensor, nn
 
 from polyshot.errors import InputError
-from polyshot.gp import ConstantMean, GPModel, Kernel, Sites, gibbs, predict
-from polyshot.gp.inference.gibbs import Start
-from polyshot.gp.objectives import Average, Slope, marginal_likelihood, predictive_likelihood
-from polyshot.gp.probabilities import Rule
-from polyshot.gp.seeds import Seed, as_generator
+from polyshot.gp import (
+    Average,
+    ConstantMean,
+    GPModel,
+    Kernel,
+    Rule,
+    Seed,
+    Sites,
+    Slope,
+    Start,
+    as_generator,
+    gibbs,
+    marginal_likelihood,
+    predict,
+    predictive_likelihood,
+)
 from polyshot.methods.base import FewShotMethod, QueryFunction, averaged_statistics, check_support, evaluating
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from polyshot.gp import ConstantMean, LogisticSoftmaxGP, Sites, make_kernel
-from polyshot.gp.objectives import Average
-from polyshot.gp.probabilities import Rule
+from polyshot.gp import Average, ConstantMean, LogisticSoftmaxGP, Rule, Sites, make_kernel
 from polyshot.methods.gaussian_process import GPMethod, Objective
 from polyshot.system.settings import check_choices
 from polyshot.task import Space

@@ -25,15 +25,30 @@ import torch
 from torch import Tensor, nn
 
 from polyshot.errors import InputError
-from polyshot.gp import OneVsEachGP, Sites, fit_propagation, make_kernel
-from polyshot.gp.inference.gibbs import Start
-from polyshot.gp.line_search import climb
-from polyshot.gp.objectives import Average, Slope
-from polyshot.gp.probabilities import Rule
+from polyshot.gp import (
+    Average,
+    OneVsEachGP,
+    Rule,
+    Sites,
+    Slope,
+    Start,
+    climb,
+    fit_propagation,
+    make_kernel,
+    propagation_start,
+    variational_start,
+)
 from polyshot.methods.gaussian_process import GPMethod, Objective
 from polyshot.system.settings import check_choices
 from polyshot.task import Episode, Space
 
+StartName = Literal["prior", "mean", "variational", "propagation"]
+_STARTS: dict[str, Start] = {
+    "prior": "prior",
+    "mean": "mean",
+    "variational": variational_start,
+    "propagation": propagation_start,
+}
 _STEP, _REACH, _LIMIT = 0.4, 20, 8.0  # of the search for the logarithm of the prediction's factor
 
 
@@ -57,10 +72,11 @@ class OVEGP(GPMethod):
         inference: Literal["propagation", "gibbs"] = "propagation",
         test_steps: int = 50,
         slope: Slope = "sampled",
-        start: Start = "mean",
+        start: StartName = "mean",
         rule: Rule = "log-sigmoid",
         calibrate: bool = True,
     ) -> None:
+        check_choices("ove-gp", type(self), average=average, inference=inference, rule=rule, slope=slope, start=start)
         super().__init__(
             space,
             backbone,
@@ -72,9 +88,8 @@ class OVEGP(GPMethod):
             kernel_rate=kernel_rate,
             average=average,
             slope=slope,
-            start=start,
+            start=_STARTS[start],
         )
-        check_choices("ove-gp", type(self), average=average, inference=inference, rule=rule, slope=slope, start=start)
         self.inference = inference
         self.test_steps = test_steps
         self.register_buffer("log_factor", torch.zeros(()) if calibrate else None)

@@ -1,1 +1,1 @@
-"""The compiled inner loops."""
+"""Inner loops compiled by numba."""

@@ -1,6 +1,6 @@
-"""The one-vs-each conditional of one chain after another, compiled; formulas and names are those of one_vs_each.py.
+"""The one-vs-each conditional, compiled, one chain after another. Formulas and names are those of one_vs_each.py.
 
-R_c is worked out on the rows that are not of class c, because its other rows are zero.
+R_c is computed only on the rows that do not belong to class c, because its other rows are zero.
 """
 
 from typing import no_type_check
@@ -28,7 +28,7 @@ from polyshot.gp.compiled.small_matrices import (
 def class_blocks_chains(K, omega, first, last, R, log_det):
     """Fill R[i] and log_det[i] (posterior.class_blocks) for the chains i in first..last-1.
 
-    K [B, N, N], omega [B * M, C, N], R [B * M, C, N, N], log_det [B * M]; returns as `solve_chains`.
+    K [B, N, N], omega [B * M, C, N], R [B * M, C, N, N], log_det [B * M]. Returns the same as `solve_chains`.
     """
     n_chains = omega.shape[0] // K.shape[0]
     C, N = omega.shape[1], omega.shape[2]
@@ -51,7 +51,7 @@ def class_blocks_chains(K, omega, first, last, R, log_det):
 def solve_class_chains(K, omega, r, first, last, out):
     """Fill out[i] with (K + 1 / omega_c)^-1 r_c, class by class, for the chains i in first..last-1.
 
-    K [B, N, N], omega, r and out [B * M, C, N]; returns as `solve_chains`.
+    K [B, N, N], omega, r and out [B * M, C, N]. Returns the same as `solve_chains`.
     """
     n_chains = omega.shape[0] // K.shape[0]
     C, N = omega.shape[1], omega.shape[2]
@@ -76,7 +76,7 @@ def solve_class_chains(K, omega, r, first, last, out):
 @no_type_check
 @njit(**OPTIONS)
 def _contrast_variances(K, y, R, L1, L2, Z, JT, variance):
-    """Posterior variance of psi = f_y - f_c for every example, into variance [C, N] (one_vs_each._Star.project)."""
+    """Fill variance [C, N] with the posterior variance of psi = f_y - f_c of every example (factors: star.Star)."""
     C, N = R.shape[0], K.shape[0]
     N4 = R.shape[1]
     W1, W2, ZT = np.zeros((N4, N4)), np.zeros((N4, N4)), np.zeros((N4, N4))
@@ -119,7 +119,7 @@ def _contrast_variances(K, y, R, L1, L2, Z, JT, variance):
 @no_type_check
 @njit(**OPTIONS)
 def new_workspace(C, N):
-    """The arrays that one chain after another is worked out in; rows are padded to whole blocks of four."""
+    """The arrays that every chain in turn is computed in; rows are padded to whole blocks of four."""
     N4 = (N + 3) // 4 * 4
     square = np.zeros((7, N4, N4))
     return (
@@ -135,7 +135,7 @@ def new_workspace(C, N):
 @no_type_check
 @njit(**OPTIONS)
 def factor_chain(K, y, workspace):
-    """One chain's factors, from omega in the workspace; returns log |I + K A^T Omega A|, or nan if it is not PD."""
+    """Compute one chain's factors from omega in the workspace; return log |I + K A^T Omega A|, or nan if not PD."""
     R, square, JT, rows, vectors, tables = workspace
     H, L, V, C1, L1, Z = square[0], square[1], square[2], square[3], square[4], square[5]
     root, p, w = vectors[0], vectors[2], tables[0]
@@ -186,7 +186,7 @@ def factor_chain(K, y, workspace):
 @no_type_check
 @njit(**OPTIONS)
 def solve_chain(K, y, workspace):
-    """From r to a, both in the workspace, by the chain's factors."""
+    """Compute a from r, both in the workspace, by the chain's factors."""
     R, square, _, _, vectors, tables = workspace
     L, L1, Z = square[1], square[4], square[5]
     t, p, g, Kx = vectors[1], vectors[2], vectors[3], vectors[4]
@@ -226,11 +226,11 @@ def solve_chain(K, y, workspace):
 @no_type_check
 @njit(**OPTIONS)
 def solve_chains(K, y, omega, r, first, last, a, log_det, variance):
-    """Fill a[:, i] and log_det[i] for the chains i in first..last-1; returns the first chain that is not PD, or -1.
+    """Fill a[:, i] and log_det[i] for the chains i in first..last-1; return the first chain that is not PD, or -1.
 
     K [B, N, N], y [B, N], omega [B * M, N, C], r and a [S, B * M, N, C] for S right-hand sides, log_det [B * M], all
-    float64 (y int64) and contiguous. If `variance`, of omega's shape, is not empty, it receives the posterior
-    variances of psi.
+    float64 (y int64) and contiguous. `variance` is empty, or has omega's shape and receives the posterior variances
+    of psi.
     """
     n_chains, N, C = omega.shape[0] // K.shape[0], omega.shape[1], omega.shape[2]
     workspace = new_workspace(C, N)
@@ -258,7 +258,7 @@ def solve_chains(K, y, omega, r, first, last, a, log_det, variance):
 def correct_chains(K, y, omega, kappa, f0, noise, first, last, f):
     """Fill f[i], the posterior draws that the prior draws f0[i] become, for the chains i in first..last-1.
 
-    omega, kappa, f0, noise, f [B * M, N, C]; otherwise as `solve_chains`.
+    omega, kappa, f0, noise, f [B * M, N, C]; the rest as in `solve_chains`.
     """
     n_chains, N, C = omega.shape[0] // K.shape[0], omega.shape[1], omega.shape[2]
     workspace = new_workspace(C, N)

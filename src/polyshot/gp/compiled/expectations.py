@@ -14,7 +14,7 @@ from polyshot.gp.compiled.small_matrices import OPTIONS
 def log_expected_sigmoids(mean, variance, p, s, first, last, value, slope_m, slope_v):
     """log E[sigmoid(x)], x ~ N(mean, variance), and its two derivatives, for the entries first..last-1.
 
-    By sigmoid(x) = sum_k p_k Phi(s_k x); far in the tail after exponential tilting, by
+    Uses sigmoid(x) = sum_k p_k Phi(s_k x); far in the tail, exponential tilting first:
     E[sigmoid(x)] = exp(m + v / 2) E[sigmoid(-x - v)]. The derivatives are left out if `slope_m` is empty.
     """
     for i in range(first, last):
@@ -45,7 +45,7 @@ def log_expected_sigmoids(mean, variance, p, s, first, last, value, slope_m, slo
 @no_type_check
 @njit(**OPTIONS)
 def expected_log_sigmoids(mean, variance, p, s, first, last, value, slope_m, slope_v):
-    """E[log sigmoid(x)], x ~ N(mean, variance), and its two derivatives, as `log_expected_sigmoids`.
+    """E[log sigmoid(x)], x ~ N(mean, variance), and its two derivatives; arguments as in `log_expected_sigmoids`.
 
     -log sigmoid(x) = E[max(0, e - x)] for logistic e, and e - x is a mixture of normals. The derivatives are
     E[sigmoid(-x)] and -E[sigmoid'(x)] / 2.
@@ -74,7 +74,7 @@ def mean_one_vs_each(mean, root, noise, n_query, first, last, out):
     """E[prod_c' sigmoid(f_c - f_c') / sum] over f = mean + root z, for the rows first..last-1 of out [rows, C].
 
     mean [rows, C], root [rows, C, C] lower triangular; row i uses the points noise[i // n_query] [S, C].
-    A product of more than 256 sigmoids may be too small for a number: what it has come to then goes into `log`.
+    A product of more than 256 sigmoids may underflow, so its logarithm is moved into `log` every 256 factors.
     """
     C = mean.shape[1]
     e, product, log = np.empty(C), np.empty(C), np.empty(C)
@@ -90,7 +90,7 @@ def mean_one_vs_each(mean, root, noise, n_query, first, last, out):
                 e[c] = total
                 largest = max(largest, total)
             for c in range(C):
-                # 60 below the largest is a probability below 1e-26: no need to tell it from zero
+                # 60 below the largest is a probability below 1e-26: as good as zero
                 e[c] = math.exp(max(e[c] - largest, -60.0))
                 product[c] = 1.0
                 log[c] = 0.0

@@ -1,4 +1,4 @@
-"""Query logits of the one-vs-each GP and their gradient, one chain after another, compiled.
+"""Query logits of the one-vs-each GP and their gradient, compiled, one chain after another.
 
 With F = [F1, F2] (star.Star.factors) and D = diag(-1, 1) on its two halves, G_cc' = [c = c'] R_c + F_c D F_c'^T. For a
 query k the mean is k a and the explained covariance k G_cc' k^T. From dG = -G dK G, the same dK for every class, and
@@ -9,7 +9,7 @@ and T_cc' of S_cc' k k^T, follow the gradients
     in K:  -sum_c (G T G)_cc - sum_c e_c a_c^T,   e = G h
     in r:  omega (x_y - x_c),                     x = h - K e
 
-T is only needed where it meets F, so that all costs O(C N^2 (N + Q)), and no factorisation is differentiated.
+T is only needed in products with F, so the cost is O(C N^2 (N + Q)), and no factorisation is differentiated.
 """
 
 from typing import no_type_check
@@ -24,7 +24,7 @@ from polyshot.gp.compiled.small_matrices import OPTIONS, dot4, invert_lower, sub
 @no_type_check
 @njit(**OPTIONS)
 def _factors(y, workspace, F):
-    """F_c [N4, 2 N4], R_c L1^-T beside U_c L2^-T, from the chain's factors in the workspace."""
+    """Fill F_c [N4, 2 N4] = [R_c L1^-T, U_c L2^-T] from the chain's factors in the workspace."""
     R, square, JT, _, _, _ = workspace
     L2, L1, Z = square[1], square[4], square[5]
     C, N, N4 = R.shape[0], JT.shape[0], R.shape[1]
@@ -51,11 +51,11 @@ def _factors(y, workspace, F):
 @no_type_check
 @njit(**OPTIONS)
 def query_chains(K, y, omega, r, K_star, first, last, a, R, F, P, mean, explained):
-    """Fill the outputs for the chains first..last-1; returns the first chain that is not PD, or -1.
+    """Fill the outputs for the chains first..last-1; return the first chain that is not PD, or -1.
 
     K [B, N, N], y [B, N], omega and r [B * M, N, C], K_star [B, Q, N]; mean [B * M, Q, C], explained [B * M, Q, C, C].
     For the gradient a [B * M, C, N], R [B * M, C, N4, N4], F [B * M, C, N4, 2 N4] and P = K_star F [B * M, C, Q, 2 N4],
-    with N4 the next multiple of four from N on; F comes with zeros, which stay beyond N.
+    with N4 the smallest multiple of four that is at least N. F must come filled with zeros; those beyond N stay.
     """
     n_chains, N, C = omega.shape[0] // K.shape[0], omega.shape[1], omega.shape[2]
     Q, N4 = K_star.shape[1], R.shape[2]
@@ -101,7 +101,7 @@ def query_chains(K, y, omega, r, K_star, first, last, a, R, F, P, mean, explaine
 @no_type_check
 @njit(**OPTIONS)
 def query_slopes(K, y, omega, K_star, a, R, F, P, g, S, first, last, in_K, in_K_star, in_r):
-    """The gradients of the chains first..last-1, given those in mean (g) and, symmetric, in explained (S).
+    """Fill the gradients of the chains first..last-1, given those in mean (g) and in explained (S, symmetric).
 
     Shapes as in `query_chains`; in_K [B * M, N, N], in_K_star [B * M, Q, N], in_r [B * M, N, C].
     """
@@ -175,7 +175,7 @@ def query_slopes(K, y, omega, K_star, a, R, F, P, g, S, first, last, in_K, in_K_
 @no_type_check
 @njit(**OPTIONS)
 def _mean_slopes(K, y, omega, k, a, R, F, g, in_K, in_r):
-    """What the means contribute: in_K = -sum_c e_c a_c^T, symmetric, and in_r."""
+    """The contribution of the means: in_K = -sum_c e_c a_c^T, made symmetric, and in_r."""
     C, N, N4 = R.shape[0], K.shape[0], R.shape[1]
     h, e, x = np.zeros((C, N4)), np.zeros((C, N4)), np.empty((C, N))
     t = np.zeros(F.shape[2])

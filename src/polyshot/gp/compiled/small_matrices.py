@@ -1,8 +1,8 @@
-"""Compiled algebra of small matrices: at N = 25 a library call a matrix costs more than the matrix.
+"""Compiled algebra of small matrices: at N = 25 a library call per matrix costs more than the arithmetic.
 
-Rows are worked on four at a time, which is what a compiler vectorises well; arrays are padded to whole blocks of four.
+Rows are processed four at a time, which compilers vectorise well. Arrays are padded to whole blocks of four.
 
-numba's cache does not see a change in another file: after an edit here, delete gp/__pycache__.
+numba's cache does not notice a change in another file: after an edit here, delete gp/compiled/__pycache__.
 """
 
 from typing import no_type_check
@@ -10,8 +10,8 @@ from typing import no_type_check
 import numpy as np
 from numba import njit
 
-# No `nnan`: a NaN pivot must be seen. `forceinline`: a callee from the cache would be called where a fresh one is
-# inlined, and the last bit of a result would depend on which of the two a process had.
+# No `nnan`: a NaN pivot must be noticed. `forceinline`: otherwise a function from the cache would be called where a
+# freshly compiled one is inlined, and the last bit of a result would depend on which of the two happened.
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
 OPTIONS = {"forceinline": True, "nogil": True, "cache": True, "fastmath": _FAST, "error_model": "numpy"}
 
@@ -49,7 +49,7 @@ def subtract_rows(factors, A, n, out, width):
 def cholesky_lower(H, L, n):
     """Lower Cholesky factor of the leading n x n block of H (lower half read) into L; False if not PD.
 
-    Works on four rows at a time: rows past n, up to a multiple of four, must exist and are overwritten.
+    Processes four rows at a time: rows past n, up to a multiple of four, must exist and are overwritten.
     """
     for i in range(0, n, 4):
         for j in range(i):
@@ -121,7 +121,7 @@ def invert_lower(L, W, n):
 @no_type_check
 @njit(**OPTIONS)
 def rows_with_sites(w, rows, root):
-    """Fill in the rows where w > 0, and w^(1/2) there; returns how many there are."""
+    """Fill `rows` with the indices where w > 0 and `root` with w^(1/2) there; return how many there are."""
     n = 0
     for i in range(w.shape[0]):
         if w[i] > 0.0:
@@ -154,8 +154,8 @@ def class_block(K, root, rows, n, H, L, V, R):
     n4 = (n + 3) // 4 * 4
     if not site_factor(K, root, rows, n, H, L):
         return False
-    # V = L^-T by rows, so that every inner loop runs along memory; it starts at zero, where V is zero, because a
-    # loop from i on is not vectorised as well.
+    # V = L^-T by rows, so that every inner loop runs along memory. The loop starts at column zero, where V is zero,
+    # because a loop that starts at i is not vectorised as well.
     for i in range(0, n4, 4):
         for k in range(i, i + 4):
             inverse = 1.0 / L[k, k]

@@ -1,1 +1,1 @@
-"""Ways to a posterior: Gibbs chains, the variational posterior, expectation propagation; and chain diagnostics."""
+"""Methods of inference: Gibbs chains, the variational posterior, expectation propagation; and chain diagnostics."""

@@ -1,4 +1,4 @@
-"""Anderson's acceleration of a fixed-point iteration x <- g(x) (type II; Walker & Ni 2011), with a way back."""
+"""Anderson acceleration of a fixed-point iteration x <- g(x) (type II; Walker & Ni 2011), with backtracking."""
 
 import torch
 from jaxtyping import Float
@@ -8,9 +8,14 @@ _WORSE = 2.0
 
 
 class Anderson:
-    """Keeps the last steps; combines their residuals to the smallest, and takes the step that belongs to it.
+    """Combine the last steps so that their residual is smallest, and take the step that belongs to it.
 
-    Where that has led to a residual twice the least so far, it goes back to the best point and on with half the step.
+    If the residual grows to twice the smallest so far, return to the best point and continue with half the step.
+
+    Parameters
+    ----------
+    depth : int
+        The number of earlier steps to combine.
     """
 
     def __init__(self, depth: int = 5) -> None:
@@ -20,7 +25,7 @@ class Anderson:
         self.residuals: list[Tensor] = []
 
     def step(self, x: Float[Tensor, "k"], image: Float[Tensor, "k"]) -> Float[Tensor, "k"]:
-        """The next point, from x and g(x)."""
+        """Return the next point, given x and g(x)."""
         residual = image - x
         norm = float(torch.linalg.vector_norm(residual))
         if self.best is not None and not norm <= _WORSE * self.least:

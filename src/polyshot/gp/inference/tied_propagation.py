@@ -1,6 +1,6 @@
 """Expectation propagation in O(N^3) for any number of classes, by sites that share their precision.
 
-An example's C - 1 comparisons are nearly alike, so let them share one precision w_i; their kappa stay free. Then
+The C - 1 comparisons of an example are nearly alike, so let them share one precision w_i; their kappa stay free. Then
 
     A^T Omega A = W (x) (I - 11^T / C)  +  C sum_i w_i u_i u_i^T,     u_i = e_i (x) (e_{y_i} - 1 / C)
 
@@ -10,8 +10,8 @@ An example's C - 1 comparisons are nearly alike, so let them share one precision
     G_cc' = ([c = c'] - 1 / C) P + P (Y_c - 1 / C) S (Y_c' - 1 / C) P
     log |I + K A^T Omega A| = (C - 1) log |I + K W| + N log C + log |I - W^-1/2 Gamma W^-1/2|
 
-with Y_c the diagonal of class c's indicator. At C = 2 there is nothing to share and it is expectation propagation
-itself. The tests compare the algebra with OneVsEachGP's, the answers with fit_propagation's.
+with Y_c the diagonal matrix of class c's indicator. At C = 2 there is nothing to share, and it is ordinary expectation
+propagation. The tests compare the algebra with that of OneVsEachGP and the answers with those of fit_propagation.
 """
 
 from dataclasses import dataclass
@@ -26,15 +26,29 @@ from torch import Tensor
 from polyshot.errors import InputError
 from polyshot.gp.arrays import as_array
 from polyshot.gp.inference.anderson import Anderson
+from polyshot.gp.inference.moment_matching import SMALLEST_OMEGA, match_moments
 from polyshot.gp.models.posterior import Logits, Sites, cholesky, one_hot
-from polyshot.gp.probabilities import log_expected_sigmoid_slopes
 from polyshot.gp.validation import NOT_DEFINITE, check_positive_count, check_query, check_task
 
-_SMALLEST_OMEGA, _LARGEST_LOG_OMEGA = 1e-10, 3.0
+_LARGEST_LOG_OMEGA = 3.0
 
 
 class TiedPropagation(NamedTuple):
-    """Precision w [N] and kappa [N, C] of the sites, log p(Y | X), and how the sweeps ended."""
+    """The result of expectation propagation with shared precisions.
+
+    Attributes
+    ----------
+    w : Tensor [N]
+        The precision that the sites of each example share.
+    kappa : Tensor [N, C]
+        Linear coefficients of the sites; zero at the example's own class.
+    log_evidence : float
+        Approximate log p(Y | X).
+    n_sweeps : int
+        The number of sweeps.
+    converged : bool
+        Whether the sweeps converged.
+    """
 
     w: Float[Tensor, "n"]
     kappa: Float[Tensor, "n c"]
@@ -44,13 +58,25 @@ class TiedPropagation(NamedTuple):
 
     @property
     def sites(self) -> Sites:
-        """The same as ordinary sites (one "chain"), for everything that takes those."""
+        """The same as ordinary sites of one chain, for every function that takes those."""
         return Sites(torch.where(self.kappa != 0, self.w[:, None], 0.0)[None], self.kappa[None])
 
 
 @dataclass(frozen=True)
 class TiedConditional:
-    """p(f | X, Y, sites): P and S [N, N], the weights a [N, C] of the mean f = K a, log p(Y | X, sites)."""
+    """p(f | X, Y, sites) for sites that share their precision.
+
+    Attributes
+    ----------
+    K, y, w
+        Kernel matrix [N, N], labels [N] and shared precisions [N].
+    P, S : Tensor [N, N]
+        The two systems of the module's formulas.
+    a, f : Tensor [N, C]
+        The weights of the posterior mean, and the mean f = K a at the support set.
+    log_integral : float
+        The logarithm of the integral of the sites under the prior.
+    """
 
     K: Float[Tensor, "n n"]
     y: Int[Tensor, "n"]
@@ -65,7 +91,7 @@ class TiedConditional:
     def of(
         K: Float[Tensor, "n n"], y: Int[Tensor, "n"], w: Float[Tensor, "n"], kappa: Float[Tensor, "n c"]
     ) -> "TiedConditional":
-        """The posterior that sites of precision w_i and kappa_ic (zero at the own class) give."""
+        """The posterior given sites with precision w_i and kappa_ic (zero at the own class)."""
         n, n_way = kappa.shape
         Y = one_hot(y, n_way).to(K)
         root = w.sqrt()
@@ -94,7 +120,8 @@ class TiedConditional:
         order, bounds = _by_class(self.y, n_way)
         H, S, y = H[order][:, order], self.S[order][:, order], self.y[order]
         within, coupled = torch.zeros_like(self.f), torch.empty_like(H)
-        for c in np.flatnonzero(np.diff(bounds)):  # S couples an example's own class with each: blocks, never all
+        # S couples an example's own class with every class; class by class, to save memory.
+        for c in np.flatnonzero(np.diff(bounds)):
             own_class = slice(bounds[c], bounds[c + 1])
             part = H[:, own_class]
             within[:, c] = ((part @ S[own_class, own_class]) * part).sum(-1)
@@ -108,7 +135,7 @@ class TiedConditional:
         return psi - self.f, torch.where(Y > 0, 0.0, variance)
 
     def query(self, K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]) -> Logits:
-        """Mean and full C x C covariance of the query logits (one "chain")."""
+        """Mean and full C x C covariance of the query logits, as one chain."""
         n_way = self.a.shape[-1]
         K_star, k_star_star = check_query(self.K, K_star, k_star_star)
         h = K_star @ self.P
@@ -121,7 +148,7 @@ class TiedConditional:
         return Logits((K_star @ self.a)[None], covariance[None])
 
     def leave_one_out(self, fit: "TiedPropagation", rows: Int[Tensor, "r"]) -> Float[Tensor, "r c"]:
-        """Mean logits, own class at zero, of some examples of a single task, each without its own sites."""
+        """Mean logits of the examples in `rows`, each without its own sites; the own class is at zero."""
         logits = self.query(self.K[rows], self.K.diagonal()[rows])
         mean, Sigma, y, w = logits.mean[0], logits.covariance[0], self.y[rows], fit.w[rows]
         each = torch.arange(len(rows), device=rows.device)
@@ -135,7 +162,7 @@ class TiedConditional:
 
 
 def _inverse(H: Tensor) -> tuple[Tensor, float]:
-    """Inverse and log-determinant of a positive definite matrix, by the LAPACK that is faster here; overwrites H."""
+    """Inverse and log-determinant of a positive definite matrix, by scipy's faster LAPACK; overwrites H."""
     L, not_definite = dpotrf(as_array(H).T, lower=1, clean=0, overwrite_a=1)
     if not_definite:
         raise InputError(NOT_DEFINITE)
@@ -146,7 +173,7 @@ def _inverse(H: Tensor) -> tuple[Tensor, float]:
 
 
 def _by_class(y: Tensor, n_way: int) -> tuple[Tensor, np.ndarray]:
-    """An order that brings the examples of a class together, and where in it each class begins and ends [C + 1]."""
+    """An order that brings the examples of a class together, and the bounds [C + 1] of the classes in it."""
     return y.argsort(stable=True), np.r_[0, np.cumsum(as_array(y.bincount(minlength=n_way)))]
 
 
@@ -171,9 +198,20 @@ def fit_tied_propagation(
     max_sweeps: int = 100,
     start: tuple[Float[Tensor, "n"], Float[Tensor, "n c"]] | None = None,
 ) -> tuple[TiedPropagation, TiedConditional]:
-    """Sweep over all sites in parallel until no mean of psi moves by more than `tolerance` standard deviations.
+    """Find the posterior by expectation propagation with shared precisions, updating all sites in parallel.
 
-    `start` is a pair (w, kappa) to begin from.
+    Parameters
+    ----------
+    K, y : Tensor
+        Kernel matrix [N, N] and labels [N] of one task.
+    n_way : int
+        The number of classes.
+    tolerance : float
+        Stop when no mean of psi moves by more than this many standard deviations.
+    max_sweeps : int
+        The largest number of sweeps.
+    start : tuple, optional
+        Sites (w, kappa) to start from.
     """
     K, y = check_task(K, y, n_way)
     check_positive_count("max_sweeps", max_sweeps)
@@ -188,7 +226,7 @@ def fit_tied_propagation(
         variance = variance.clamp(min=1e-12)
         moved = float(((psi - before).abs() / variance.sqrt()).max())
         before = psi
-        # Everything but the site itself; where sharing has made its precision too large, a wide cavity stands in.
+        # The cavity: everything but the site itself. Where the shared precision is too large for it, use a wide one.
         precision = 1 / variance
         left = torch.maximum(precision - w[:, None], 1e-3 * precision)
         new_w, new_kappa, log_scale = _matched((psi * precision - kappa) / left, 1 / left, there)
@@ -197,24 +235,17 @@ def fit_tied_propagation(
         if sweep == 1:
             w, kappa = new_w, new_kappa
             continue
-        # Where a site sits, kappa / w, and log w: a line between two such points is one of sensible sites.
+        # In the coordinates log w and kappa / w, every point on the line between two sets of sites is sensible.
         now, image = (
             torch.cat([u.log()[:, None], k / u[:, None] / unit], 1) for u, k in ((w, kappa), (new_w, new_kappa))
         )
         point = history.step(now.flatten(), image.flatten()).reshape(now.shape)
-        w = point[:, 0].clamp(np.log(_SMALLEST_OMEGA), _LARGEST_LOG_OMEGA).exp()
+        w = point[:, 0].clamp(np.log(SMALLEST_OMEGA), _LARGEST_LOG_OMEGA).exp()
         kappa = torch.where(there, point[:, 1:] * unit * w[:, None], 0.0)
     return TiedPropagation(w, kappa, posterior.log_integral + log_scale, sweep, moved <= tolerance), posterior
 
 
 def _matched(mean: Tensor, variance: Tensor, there: Tensor) -> tuple[Tensor, Tensor, float]:
-    """The shared precision that is right on average, and the kappa that gives each psi its mean under the sigmoid."""
-    log_z, by_mean, by_variance = log_expected_sigmoid_slopes(mean, variance)
-    curvature = (by_mean**2 - 2 * by_variance).clamp(min=_SMALLEST_OMEGA)
-    omega = curvature / (1 - variance * curvature).clamp(min=1e-4)
-    w = torch.where(there, omega, 0.0).sum(-1) / there.sum(-1)
-    kappa = by_mean + w[:, None] * (mean + variance * by_mean)
-    log_site = (kappa**2 * variance + 2 * kappa * mean - w[:, None] * mean**2) / (
-        2 * (1 + w[:, None] * variance)
-    ) - torch.log1p(w[:, None] * variance) / 2
-    return w, torch.where(there, kappa, 0.0), float(torch.where(there, log_z - log_site, 0.0).sum())
+    """The shared precision w [N], kappa [N, C], and the logarithm of the product of the sites' scales."""
+    omega, kappa, log_scale = match_moments(mean, variance, there, tied=True)
+    return omega.amax(-1), kappa, float(log_scale.sum())

@@ -8,28 +8,41 @@ conditional at omega = E[omega]; given q(f), the best c is the root mean square 
 so its gradient with respect to K and the mean is that of the first term (the envelope theorem).
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from polyshot.errors import InputError
-from polyshot.gp.models.one_vs_each import OneVsEachGP
-from polyshot.gp.models.posterior import Mean, Sites, full_mean, residual
+from polyshot.gp.inference.gibbs import Prior
+from polyshot.gp.models.base import GPModel
+from polyshot.gp.models.one_vs_each import OneVsEachGP, check_one_vs_each
+from polyshot.gp.models.posterior import Sites, full_mean, residual
 from polyshot.gp.polya_gamma import polya_gamma_mean
+from polyshot.gp.shapes import Generators, KernelMatrix, Labels, Mean, PerClass, PerTask
 from polyshot.gp.validation import check_positive_count, check_task
 
 _LONGEST_STEP = 32.0
 
 
 class Variational(NamedTuple):
-    """q(omega) = PG(b, tilt), as sites at its mean (one "chain"), and how the ascent ended."""
+    """The variational posterior q(omega) = PG(b, tilt).
 
-    tilt: Float[Tensor, "*batch n c"]
+    Attributes
+    ----------
+    tilt : Tensor [*batch, N, C]
+        The c of each PG(b, c); zero at the example's own class.
+    sites : Sites
+        Sites at the mean of q(omega), as one chain.
+    n_iterations : int
+        The number of iterations.
+    converged : bool
+        Whether the ascent converged for every task.
+    """
+
+    tilt: PerClass
     sites: Sites
     n_iterations: int
     converged: bool
@@ -38,27 +51,45 @@ class Variational(NamedTuple):
 @torch.no_grad()
 def fit_variational(
     model: OneVsEachGP,
-    K: Float[Tensor, "*batch n n"],
-    y: Int[Tensor, "*batch n"],
+    K: KernelMatrix,
+    y: Labels,
     n_way: int,
     *,
     mean: Mean = 0.0,
     tolerance: float = 1e-6,
     max_iterations: int = 500,
-    start: Float[Tensor, "*batch n c"] | None = None,
+    start: PerClass | None = None,
 ) -> Variational:
-    """Ascend until no E[omega] changes by more than `tolerance` of itself; `start` is a tilt to begin from."""
+    """Find the variational posterior by coordinate ascent, accelerated by SQUAREM.
+
+    Parameters
+    ----------
+    model : OneVsEachGP
+        The classifier.
+    K, y : Tensor
+        Kernel matrix [*batch, N, N] and labels [*batch, N] of the support set.
+    n_way : int
+        The number of classes.
+    mean : float or Tensor
+        Prior mean.
+    tolerance : float
+        Stop when no E[omega] changes by more than this share of itself.
+    max_iterations : int
+        The largest number of iterations.
+    start : Tensor [*batch, N, C], optional
+        The tilt to start from.
+    """
     K, y = check_task(K, y, n_way)
     b = model.comparisons(y, n_way)
     mu = full_mean(mean, b.shape, K)
-    if start is None:  # the root mean square of psi under the prior: near the answer at every scale of K
+    if start is None:  # the root mean square of psi under the prior: close to the answer at every scale of K
         start = (2 * K.diagonal(dim1=-2, dim2=-1)).sqrt()[..., None].expand(b.shape)
     elif start.shape != b.shape:
         raise InputError(f"start must be a tilt of shape {tuple(b.shape)}; its shape is {tuple(start.shape)}")
     check_positive_count("max_iterations", max_iterations)
     tilt = last = torch.where(b > 0, start.double().clamp(min=1e-6), 0.0)
     omega = polya_gamma_mean(b, tilt)
-    # A finished task stays as it is while others go on, so that it does not depend on them.
+    # A finished task stays as it is while others continue, so that it does not depend on them.
     active = torch.ones(*y.shape[:-1], 1, 1, dtype=torch.bool, device=K.device)
     for iteration in range(1, max_iterations + 1):
         before, last = last, tilt
@@ -74,14 +105,16 @@ def fit_variational(
     return Variational(tilt, _sites(omega, b), iteration, not bool(active.any()))
 
 
-def elbo(
-    model: OneVsEachGP,
-    K: Float[Tensor, "*batch n n"],
-    y: Int[Tensor, "*batch n"],
-    q: Variational,
-    mean: Mean = 0.0,
-) -> Float[Tensor, "*batch"]:
-    """Lower bound on log p(Y | X), differentiable in K and the mean at fixed q(omega)."""
+def elbo(model: OneVsEachGP, K: KernelMatrix, y: Labels, q: Variational, mean: Mean = 0.0) -> PerTask:
+    """Lower bound on log p(Y | X), differentiable in K and the mean with q(omega) held fixed.
+
+    Parameters
+    ----------
+    model, K, y, mean
+        As in `fit_variational`.
+    q : Variational
+        Its result.
+    """
     K, y = check_task(K, y, q.tilt.shape[-1])
     b = 2 * q.sites.kappa.squeeze(-3)
     # KL(PG(b, c) | PG(b, 0)) = b (log cosh(c / 2) - c / 4 tanh(c / 2))
@@ -90,16 +123,15 @@ def elbo(
     return model.log_marginal(K, y, q.sites, mean).squeeze(-1) - divergence.sum((-2, -1))
 
 
-def draw_variational_sites(
-    model: OneVsEachGP,
-    q: Variational,
-    y: Int[Tensor, "*batch n"],
-    n_chains: int,
-    generators: Sequence[np.random.Generator],
-) -> Sites:
-    """omega ~ q(omega) for each chain."""
-    tilt = q.tilt[..., None, :, :].expand(*q.tilt.shape[:-2], n_chains, *q.tilt.shape[-2:])
-    return model.sites_at(tilt, y, generators)
+def variational_start(model: GPModel, prior: Prior, y: Labels, n_chains: int, generators: Generators) -> Sites:
+    """Start Gibbs chains at draws omega ~ q(omega): `gibbs(..., start=variational_start)`.
+
+    For the one-vs-each GP only.
+    """
+    model = check_one_vs_each(model)
+    n_way, mean = prior.mean.shape[-1], prior.mean.squeeze(-3)
+    tilt = fit_variational(model, prior.K, y, n_way, mean=mean, tolerance=1e-2).tilt
+    return model.sites_at(tilt[..., None, :, :].expand(*tilt.shape[:-2], n_chains, *tilt.shape[-2:]), y, generators)
 
 
 def _sites(omega: Tensor, b: Tensor) -> Sites:
@@ -115,7 +147,7 @@ def _tilt(model: OneVsEachGP, K: Tensor, y: Tensor, sites: Sites, mean: Tensor) 
 
 
 def _extrapolate(c0: Tensor, c1: Tensor, c2: Tensor) -> Tensor:
-    """SQUAREM (Varadhan & Roland 2008) on the logarithms, from two plain steps c0 -> c1 -> c2; step length by task."""
+    """SQUAREM (Varadhan & Roland 2008) on the logarithms, from two plain steps c0 -> c1 -> c2; one length per task."""
     there = c1 > 0
     l0, l1, l2 = (torch.where(there, c, 1.0).log() for c in (c0, c1, c2))
     r, v = l1 - l0, (l2 - l1) - (l1 - l0)

@@ -1,8 +1,8 @@
-"""What the three GP models share: sites, the Gaussian posterior that they give, and its query logits.
+"""What all GP models share: sites, the Gaussian posterior that sites give, and its query logits.
 
-Every model here becomes Gaussian once its auxiliary variables are known: the likelihood of psi = A f is then
-proportional to exp(kappa psi - omega psi^2 / 2), a "site" for each of its entries. With z = kappa / omega and
-B = A K A^T + diag(1 / omega), all that is ever needed is
+Every model becomes Gaussian once its auxiliary variables are known. The likelihood of psi = A f is then proportional to
+exp(kappa psi - omega psi^2 / 2), one "site" per entry of psi. With z = kappa / omega and B = A K A^T + diag(1 / omega),
+everything follows from
 
     a = A^T B^-1 (z - A mu)   [N, C]         E[f] = mu + K a,     E[f_*] = mu_* + K_* a
     G = A^T B^-1 A            [C N, C N]     Cov[f] = K - K G K,  Cov[f_*] = k_** - K_* G K_*^T
@@ -14,84 +14,113 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.gp.arrays import as_array
 from polyshot.gp.compiled.chains import class_blocks_chains
 from polyshot.gp.compiled.threads import in_threads
-from polyshot.gp.validation import NOT_DEFINITE, check_finite
-
-Mean = float | Float[Tensor, "..."]
+from polyshot.gp.shapes import (
+    ChainMatrices,
+    ClassMatrices,
+    KernelMatrix,
+    Labels,
+    Mean,
+    PerChain,
+    PerClass,
+    QueryCovariances,
+    QueryLogitCovariances,
+    QueryLogits,
+    QueryVariances,
+    SiteArray,
+)
+from polyshot.gp.validation import NOT_DEFINITE, check_finite_tensor
 
 
 class Sites(NamedTuple):
-    """Gaussian pseudo-likelihood exp(kappa psi - omega psi^2 / 2), entry by entry; omega = 0 is no site."""
+    """Gaussian pseudo-likelihood exp(kappa psi - omega psi^2 / 2), entry by entry.
 
-    omega: Float[Tensor, "*batch m n c"]
-    kappa: Float[Tensor, "*batch m n c"]
+    Attributes
+    ----------
+    omega : Tensor [*batch, M, N, C]
+        Precision of each site; zero means that there is no site.
+    kappa : Tensor [*batch, M, N, C]
+        Linear coefficient of each site.
+    """
+
+    omega: SiteArray
+    kappa: SiteArray
 
 
 class Logits(NamedTuple):
-    """Gaussian posterior of the C logits of each query, for each chain."""
+    """Gaussian posterior of the C logits of each query, for each chain.
 
-    mean: Float[Tensor, "*batch m q c"]
-    covariance: Float[Tensor, "*batch m q c c"]
+    Attributes
+    ----------
+    mean : Tensor [*batch, M, Q, C]
+        Posterior means.
+    covariance : Tensor [*batch, M, Q, C, C]
+        Posterior covariances.
+    """
+
+    mean: QueryLogits
+    covariance: QueryLogitCovariances
 
 
 @dataclass(frozen=True)
 class Conditional:
     """p(f | X, Y, sites) of a model whose classes are independent given the sites (A is the identity).
 
-    R [*batch, M, C, N, N] are the class blocks of B^-1, a [*batch, M, N, C] the weights of the posterior
-    mean, log_marginal [*batch, M] is log p(Y | X, sites).
+    Attributes
+    ----------
+    K : Tensor [*batch, N, N]
+        The kernel matrix.
+    R : Tensor [*batch, M, C, N, N]
+        The class blocks of B^-1.
+    a : Tensor [*batch, M, N, C]
+        The weights of the posterior mean.
+    log_marginal : Tensor [*batch, M]
+        log p(Y | X, sites).
     """
 
-    K: Float[Tensor, "*batch n n"]
-    R: Float[Tensor, "*batch m c n n"]
-    a: Float[Tensor, "*batch m n c"]
-    log_marginal: Float[Tensor, "*batch m"]
+    K: KernelMatrix
+    R: ClassMatrices
+    a: SiteArray
+    log_marginal: PerChain
 
-    def query(
-        self,
-        K_star: Float[Tensor, "*batch q n"],
-        k_star_star: Float[Tensor, "*batch q"],
-        mean: Mean = 0.0,
-    ) -> Logits:
+    def query(self, K_star: QueryCovariances, k_star_star: QueryVariances, mean: Mean = 0.0) -> Logits:
         """Mean and covariance of the query logits (Section 4.4); `mean` broadcasts to [*batch, Q, C]."""
         Rk = query_products(K_star, self.R)
         variance = k_star_star[..., :, None, None] - (Rk * K_star[..., :, None, None, :]).sum(-1)
         return Logits(self.query_mean(K_star, mean), torch.diag_embed(variance.movedim(-2, -3)))
 
-    def query_mean(self, K_star: Float[Tensor, "*batch q n"], mean: Mean = 0.0) -> Float[Tensor, "*batch m q c"]:
+    def query_mean(self, K_star: QueryCovariances, mean: Mean = 0.0) -> QueryLogits:
         """Mean of the query logits, mu_* + K_* a."""
         shape = (*K_star.shape[:-1], self.a.shape[-1])
         return full_mean(mean, shape, self.a)[..., None, :, :] + K_star[..., None, :, :] @ self.a
 
-    def block_sum(self) -> Float[Tensor, "*batch m n n"]:
+    def block_sum(self) -> ChainMatrices:
         """Sum over the classes of G_cc."""
         return self.R.sum(-3)
 
 
-def query_products(
-    K_star: Float[Tensor, "*batch q n"], X: Float[Tensor, "*batch m c n n"]
-) -> Float[Tensor, "*batch q m c n"]:
-    """K_star X_c for every chain and class, as one product of [Q, N] with [N, M C N] for each task."""
+def query_products(K_star: QueryCovariances, X: ClassMatrices) -> Float[Tensor, "*batch q m c n"]:
+    """K_star X_c for every chain and class, as one product of [Q, N] with [N, M C N] per task."""
     m, c, n = X.shape[-4:-1]
     wide = X.movedim(-2, -4).reshape(*K_star.shape[:-2], n, m * c * n)
     return (K_star @ wide).reshape(*K_star.shape[:-1], m, c, n)
 
 
 def independent_condition(
-    K: Float[Tensor, "*batch n n"],
-    R: Float[Tensor, "*batch m c n n"],
-    log_det: Float[Tensor, "*batch m"],
+    K: KernelMatrix,
+    R: ClassMatrices,
+    log_det: PerChain,
     sites: Sites,
     mean: Mean,
-    constant: Float[Tensor, "*batch m"],
+    constant: PerChain,
 ) -> Conditional:
-    """The conditional of a model with A the identity; `constant` is what log_marginal has besides the sites."""
+    """The conditional of a model with A the identity; `constant` is the part of log_marginal outside the sites."""
     mu = full_mean(mean, (*K.shape[:-1], sites.omega.shape[-1]), K)[..., None, :, :]
     a = (R @ residual(sites, mu.expand_as(sites.omega)).mT[..., None]).squeeze(-1).mT
     q = sites.kappa - sites.omega * mu
@@ -100,13 +129,11 @@ def independent_condition(
     return Conditional(K, R, a, constant + offset + (quadratic - log_det) / 2)
 
 
-def class_blocks(
-    K: Float[Tensor, "*batch n n"], omega: Float[Tensor, "*batch m n c"]
-) -> tuple[Float[Tensor, "*batch m c n n"], Float[Tensor, "*batch m"]]:
+def class_blocks(K: KernelMatrix, omega: SiteArray) -> tuple[ClassMatrices, PerChain]:
     """R_c = (K + diag(1 / omega_c))^-1 and sum_c log |I + K diag(omega_c)|; rows with omega = 0 are zero.
 
-    By H_c = I + omega_c^(1/2) K omega_c^(1/2), whose eigenvalues are at least one, so any scale and rank of K
-    will do. Where K needs no gradient, a compiled loop does the same.
+    Uses H_c = I + omega_c^(1/2) K omega_c^(1/2), whose eigenvalues are at least one, so K may have any scale and rank.
+    Where no gradient is wanted, a compiled loop does the same.
     """
     if not (torch.is_grad_enabled() and (K.requires_grad or omega.requires_grad)):
         return _compiled_class_blocks(K, omega)
@@ -115,10 +142,8 @@ def class_blocks(
     return R, log_determinant(L).sum(-1)
 
 
-def site_factor(
-    K: Float[Tensor, "*batch n n"], omega: Float[Tensor, "*batch m n c"]
-) -> tuple[Float[Tensor, "*batch m c n"], Float[Tensor, "*batch m c n n"]]:
-    """omega^(1/2), class by class, and the Cholesky factor of H_c."""
+def site_factor(K: KernelMatrix, omega: SiteArray) -> tuple[Float[Tensor, "*batch m c n"], ClassMatrices]:
+    """omega^(1/2) for each class, and the Cholesky factor of H_c."""
     root = omega.mT.sqrt()
     H = root[..., :, None] * K[..., None, None, :, :] * root[..., None, :]
     return root, cholesky(H + torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
@@ -136,7 +161,7 @@ def _compiled_class_blocks(K: Tensor, omega: Tensor) -> tuple[Tensor, Tensor]:
     return R.to(K.device), log_det.to(K.device)
 
 
-def cholesky(H: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+def cholesky(H: KernelMatrix) -> KernelMatrix:
     """Lower Cholesky factor, with an error that names the likely cause."""
     L: Tensor
     L, info = torch.linalg.cholesky_ex(H)
@@ -145,13 +170,13 @@ def cholesky(H: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     return L
 
 
-def log_determinant(L: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch"]:
+def log_determinant(L: KernelMatrix) -> Float[Tensor, "*batch"]:
     """Log-determinant of L L^T."""
     return 2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def psd_root(K: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-    """A matrix S with S S^T = K, for K of any rank."""
+def psd_root(K: KernelMatrix) -> KernelMatrix:
+    """Return a matrix S with S S^T = K, for K of any rank."""
     values: Tensor
     vectors: Tensor
     values, vectors = torch.linalg.eigh(K)
@@ -160,9 +185,7 @@ def psd_root(K: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     return values.clamp(min=0).sqrt()[..., None, :] * vectors
 
 
-def residual(
-    sites: Sites, psi: Float[Tensor, "*batch m n c"], noise: Float[Tensor, "*batch m n c"] | None = None
-) -> Float[Tensor, "*batch m n c"]:
+def residual(sites: Sites, psi: SiteArray, noise: SiteArray | None = None) -> SiteArray:
     """kappa / omega - psi (- noise / sqrt(omega)), and zero where there is no site."""
     there = sites.omega > 0
     omega = torch.where(there, sites.omega, 1.0)
@@ -172,21 +195,21 @@ def residual(
     return torch.where(there, r, 0.0)
 
 
-def own(x: Float[Tensor, "*batch m n c"], y: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch m n"]:
+def own(x: SiteArray, y: Labels) -> Float[Tensor, "*batch m n"]:
     """x[..., i, y_i]."""
     index = y[..., None, :, None].expand(*x.shape[:-1], 1)
     return x.gather(-1, index).squeeze(-1)
 
 
-def one_hot(y: Int[Tensor, "*batch n"], n_way: int) -> Bool[Tensor, "*batch n c"]:
-    """Y with Y[..., i, y_i] = True."""
+def one_hot(y: Labels, n_way: int) -> Bool[Tensor, "*batch n c"]:
+    """Return Y [*batch, N, C] with Y[..., i, y_i] = True and False elsewhere."""
     return y[..., None] == torch.arange(n_way, device=y.device)
 
 
-def full_mean(mean: Mean, shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "*batch n c"]:
-    """The prior mean, given as a number or as a tensor that broadcasts, at its full [*batch, N, C]."""
+def full_mean(mean: Mean, shape: tuple[int, ...], like: Tensor) -> PerClass:
+    """Expand the prior mean, a number or a tensor that broadcasts, to its full shape [*batch, N, C]."""
     tensor = torch.as_tensor(mean, dtype=like.dtype, device=like.device)
-    check_finite("the prior mean", tensor)
+    check_finite_tensor("the prior mean", tensor)
     try:
         return tensor.expand(shape)
     except RuntimeError as error:

@@ -11,10 +11,10 @@ from polyshot.gp.models.posterior import one_hot, own
 
 @dataclass(frozen=True)
 class OwnColumns:
-    """The examples of each class, to multiply column j of a matrix by R_{y_j} at the cost of one product in all.
+    """The examples of each class, for multiplying column j of a matrix by R_{y_j} at the cost of one product.
 
-    index [*batch, C * W] lists the examples class by class, W the size of the largest class (short classes are
-    filled up with example 0, whose results are not read); place [*batch, N] says where in it an example stands.
+    index [*batch, C * W] lists the examples class by class, where W is the size of the largest class (smaller classes
+    are filled up with example 0, whose results are not read). place [*batch, N] is each example's position in it.
     """
 
     index: Tensor
@@ -54,8 +54,9 @@ class Star:
     columns: OwnColumns
 
     def solve(self, r: Tensor, y: Tensor) -> Tensor:
-        """A^T B^-1 r [*batch, M, N, C], r zero at the own class: -G1 r + U C2^-1 (t + own(K G1 r)),
-        where G1 r = R (r - t) and t = C1^-1 sum_c R_c r_c.
+        """A^T B^-1 r [*batch, M, N, C], for r that is zero at each example's own class.
+
+        It is -G1 r + U C2^-1 (t + own(K G1 r)), where G1 r = R (r - t) and t = C1^-1 sum_c R_c r_c.
         """
         K = self.K[..., None, :, :]
         Rr = self._blocks(r)
@@ -81,8 +82,8 @@ class Star:
     def block_sum(self) -> Tensor:
         """sum_c G_cc [*batch, M, N, N].
 
-        U_c = Y_c - R_c (K Y_c + P) with P = C1^-1 (I - J). Expanding U_c C2^-1 U_c^T, all that depends on the class
-        is R_c S R_c for one S, and products of own columns.
+        U_c = Y_c - R_c (K Y_c + P) with P = C1^-1 (I - J). When U_c C2^-1 U_c^T is expanded, only R_c S R_c, for one S,
+        and products of own columns depend on the class.
         """
         identity = torch.eye(self.K.shape[-1], dtype=self.K.dtype, device=self.K.device).expand_as(self.L1)
         W1, W2 = (solve_triangular(L, identity, upper=False) for L in (self.L1, self.L2))

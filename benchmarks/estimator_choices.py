@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from benchmarks.estimator import auroc
 from benchmarks.estimator_table import put_into_docs
 from benchmarks.estimator_tasks import EMBEDDINGS, Cell, Data, episodes, load_all
-from polyshot.estimator import OneVsEachClassifier, classifier, covariance
+from polyshot.estimator import OneVsEachClassifier, covariance
+from polyshot.estimator import fitted as fitted_model
 from polyshot.estimator.hyperparameters import LEARNED
 from polyshot.gp import Logits, OneVsEach, Rule, class_log_probs, sobol_normal
 
@@ -110,7 +111,7 @@ def within(changed: Callable[[], AbstractContextManager[Any]], **settings: Any) 
 
 
 def with_prior(**numbers: float) -> Alternative:
-    return within(lambda: patch.object(classifier, "LEARNED", LEARNED._replace(**numbers)), kernel="cosine")
+    return within(lambda: patch.object(fitted_model, "LEARNED", LEARNED._replace(**numbers)), kernel="cosine")
 
 
 def with_intercept(v: float) -> Alternative:
@@ -186,12 +187,14 @@ def logit_variance(model: OneVsEachClassifier, X: Array) -> Array:
 
 
 def nearest_prototype(model: OneVsEachClassifier, X: Array) -> Array:
-    means = np.stack([model.X_fit_[model.labels_ == c].mean(0) for c in range(len(model.classes_))])
+    support = model.fitted_.examples
+    means = np.stack([support.X[support.labels == c].mean(0) for c in range(len(model.classes_))])
     return -((X @ means.T) / np.linalg.norm(X, axis=1, keepdims=True) / np.linalg.norm(means, axis=1)).max(1)
 
 
 def nearest_example(model: OneVsEachClassifier, X: Array) -> Array:
-    return -model.covariance_(torch.from_numpy(X), torch.from_numpy(model.X_fit_)).amax(1).numpy()
+    support = torch.from_numpy(model.fitted_.examples.X)
+    return -model.fitted_.covariance(torch.from_numpy(X), support).amax(1).numpy()
 
 
 FEW = [(5, 1), (5, 5), (5, 20)]

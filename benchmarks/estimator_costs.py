@@ -17,7 +17,8 @@ import numpy as np
 from benchmarks.estimator_rivals import RIVALS
 from benchmarks.estimator_table import put_into_docs
 from polyshot import OneVsEachClassifier
-from polyshot.estimator.inference import needed_bytes
+from polyshot.estimator.inference import ChainOptions
+from polyshot.estimator.memory import needed_bytes
 
 SIZES = (  # inference, classes, shots, features
     ("propagation", 5, 5, 1280),
@@ -60,7 +61,12 @@ def measure(inference: str, n_way: int, n_shot: int, n_features: int) -> list[fl
     middle = time.process_time()
     RIVALS[RIVAL](X, y)(queries)
     end = time.process_time()
-    return [middle - start, end - middle, peak / 1e6, needed_bytes(inference, len(X), n_way, n_features, 4, 5000) / 1e6]
+    return [
+        middle - start,
+        end - middle,
+        peak / 1e6,
+        needed_bytes(inference, len(X), n_way, n_features, ChainOptions(4, 5000, None)) / 1e6,
+    ]
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ from scipy.optimize import minimize
 
 from benchmarks.estimator_tasks import EMBEDDINGS, Cell, Data, cells, episodes, load_all
 from polyshot.estimator.covariance import Covariance
-from polyshot.estimator.hyperparameters import ScalePrior, leave_one_out_likelihood, scatter
-from polyshot.gp import fit_tied_propagation
+from polyshot.estimator.hyperparameters import ScalePrior, scatter
+from polyshot.gp import fit_tied_propagation, leave_one_out_likelihood
 
 Tasks = dict[Cell, tuple[np.ndarray, np.ndarray]]  # curves and scatters
 

@@ -84,7 +84,7 @@ def test_chains_end_when_they_have_mixed_and_say_so_when_they_have_not():
     long = OneVsEachClassifier(inference="gibbs", random_state=0).fit(X, y)
     again = OneVsEachClassifier(inference="gibbs", random_state=0, n_steps=10**6).fit(X, y)
     assert long.r_hat_ < 1.05
-    np.testing.assert_array_equal(again.weights_, long.weights_)
+    np.testing.assert_array_equal(again.fitted_.weights, long.fitted_.weights)
     with pytest.warns(ConvergenceWarning, match="R-hat is nan"):
         OneVsEachClassifier(inference="gibbs", n_steps=3, random_state=0).fit(X, y)
 

@@ -50,13 +50,13 @@ def test_bad_data_is_refused_with_the_reason(change, message):
     ("options", "message"),
     [
         ({"kernel": "cosin"}, "unknown kernel 'cosin'"),
-        ({"kernel": 3}, "a kernel is a name"),
+        ({"kernel": 3}, "kernel must be a name"),
         ({"kernel": lambda x, z: x}, "returned the shape"),
         ({"inference": "magic"}, "unknown inference"),
-        ({"log_scale": "large"}, "finite number"),
-        ({"log_scale": np.nan}, "finite number"),
-        ({"n_chains": 0}, "n_chains is a whole number"),
-        ({"n_steps": 2.5}, "n_steps is a whole number"),
+        ({"log_scale": "large"}, "a number from -20 to 20, not 'large'"),
+        ({"log_scale": np.nan}, "a number from -20 to 20, not nan"),
+        ({"n_chains": 0}, "n_chains must be a whole number"),
+        ({"n_steps": 2.5}, "n_steps must be a whole number"),
     ],
 )
 def test_bad_options_are_refused_with_the_choice_there_is(options, message):

@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -8,44 +6,15 @@ import pytest
 from blobs import blobs
 
 from polyshot.errors import InputError
-from polyshot.estimator import OneVsEachClassifier, classifier, inference
-from polyshot.gp import OneVsEachConditional, TiedConditional
-
-# VmHWM is the largest memory so far; writing 5 to clear_refs makes it begin again.
-MEASURE = """
-import sys, warnings
-from pathlib import Path
-import numpy as np
-from polyshot.estimator import OneVsEachClassifier
-from polyshot.estimator.inference import needed_bytes
-
-def status(name):
-    return next(1024 * int(x.split()[1]) for x in Path("/proc/self/status").read_text().splitlines() if name in x)
-
-warnings.simplefilter("ignore")
-inference, n_way, n_shot, n_steps = sys.argv[1], *map(int, sys.argv[2:])
-generator = np.random.default_rng(0)
-y = np.repeat(np.arange(n_way), n_shot)
-X = generator.standard_normal((n_way, 64))[y] + generator.standard_normal((len(y), 64))
-model = OneVsEachClassifier(inference=inference, n_steps=n_steps, log_scale=2.0, random_state=0)
-model.fit(X[:10], np.arange(10) % 2)
-Path("/proc/self/clear_refs").write_text("5")
-before = status("VmRSS")
-model.fit(X, y)
-print((status("VmHWM") - before) / needed_bytes(inference, len(y), n_way, 64, 4, n_steps))
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("case", ["propagation 10 100 1", "variational 20 15 1", "gibbs 3 60 30"])
-def test_the_estimated_memory_is_what_a_fit_takes_within_a_factor_of_two(case):
-    run = subprocess.run([sys.executable, "-c", MEASURE, *case.split()], capture_output=True, text=True, check=True)
-    assert 0.5 < float(run.stdout) < 2
+from polyshot.estimator import OneVsEachClassifier, fitted, memory
+from polyshot.estimator.inference import ChainOptions
+from polyshot.gp.inference.tied_propagation import TiedConditional
+from polyshot.gp.models.one_vs_each import OneVsEachConditional
 
 
 def test_a_container_may_have_less_than_the_machine(monkeypatch, tmp_path):
     X, y, *_ = blobs()
-    monkeypatch.setattr(inference, "_CONTAINER_LIMIT", tmp_path / "memory.max")
+    monkeypatch.setattr(memory, "_CONTAINER_LIMIT", tmp_path / "memory.max")
     for text in (None, "max\n", f"{2**40}\n"):
         if text:
             (tmp_path / "memory.max").write_text(text)
@@ -56,7 +25,7 @@ def test_a_container_may_have_less_than_the_machine(monkeypatch, tmp_path):
 
 
 def test_a_system_that_does_not_tell_its_memory_is_trusted(monkeypatch, tmp_path):
-    monkeypatch.setattr(inference, "_CONTAINER_LIMIT", tmp_path / "none")
+    monkeypatch.setattr(memory, "_CONTAINER_LIMIT", tmp_path / "none")
     monkeypatch.delattr(os, "sysconf")
     X, y, *_ = blobs()
     OneVsEachClassifier().fit(X, y)
@@ -65,8 +34,8 @@ def test_a_system_that_does_not_tell_its_memory_is_trusted(monkeypatch, tmp_path
 def test_an_addition_is_refused_for_the_classes_that_there_would_be(monkeypatch):
     X, y, *_ = blobs(n_way=2)
     model = OneVsEachClassifier(inference="variational", log_scale=3.0).fit(X, y)
-    enough = inference.needed_bytes("variational", 100, 3, 32, 4, 5000)
-    monkeypatch.setattr(inference, "memory_bytes", lambda: enough / 0.8)
+    enough = memory.needed_bytes("variational", 100, 3, 32, ChainOptions(4, 5000, None))
+    monkeypatch.setattr(memory, "memory_bytes", lambda: enough / 0.8)
     with pytest.raises(InputError, match="102 examples of 94 classes"):
         model.add(np.ones((92, 32)), np.arange(2, 94))
     assert list(model.classes_) == [0, 1]
@@ -81,7 +50,7 @@ def test_covariances_of_many_queries_come_in_chunks_from_one_factorisation(monke
         model.fit(X, y)
     mean, covariance = model.latent_mean_and_covariance(queries)
     limit = 40_000
-    monkeypatch.setattr(classifier, "_CHUNK_NUMBERS", limit)
+    monkeypatch.setattr(fitted, "CHUNK_NUMBERS", limit)
     sizes, conditions = [], []
     for kind in (TiedConditional, OneVsEachConditional):
         query = kind.query

@@ -6,24 +6,23 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 
 from polyshot.estimator import OneVsEachClassifier, inference
+from polyshot.gp import none_class
 
 
 @pytest.mark.parametrize(
-    ("way", "what", "n_way", "function"),
+    ("way", "what", "function", "method"),
     [
-        ("propagation", "expectation propagation has not converged", 4, "fit_tied_propagation"),
-        ("propagation", "outlier_score has not converged", 5, "fit_tied_propagation"),
-        ("variational", "outlier_score has not converged", 5, "fit_tied_propagation"),
-        ("variational", "the variational posterior has not converged", 4, "fit_variational"),
+        ("propagation", "expectation propagation has not converged", "fit_tied_propagation", "predict"),
+        ("propagation", "outlier_score has not converged", "fit_with_none", "outlier_score"),
+        ("variational", "outlier_score has not converged", "fit_with_none", "outlier_score"),
+        ("variational", "the variational posterior has not converged", "fit_variational", "predict"),
     ],
 )
-def test_what_has_not_converged_is_told(monkeypatch, way, what, n_way, function):
+def test_what_has_not_converged_is_told(monkeypatch, way, what, function, method):
     fit = getattr(inference, function)
 
     def short(*arguments, **options):
         result = fit(*arguments, **options)
-        if arguments[-1] != n_way:
-            return result
         if function == "fit_variational":
             return result._replace(converged=False)
         return result[0]._replace(converged=False), result[1]
@@ -31,7 +30,7 @@ def test_what_has_not_converged_is_told(monkeypatch, way, what, n_way, function)
     monkeypatch.setattr(inference, function, short)
     X, y, *_ = blobs()
     with pytest.warns(ConvergenceWarning, match=what):
-        OneVsEachClassifier(log_scale=3.0, inference=way).fit(X, y)
+        getattr(OneVsEachClassifier(log_scale=3.0, inference=way).fit(X, y), method)(X)
 
 
 @pytest.mark.parametrize("way", ["variational", "gibbs"])
@@ -44,10 +43,15 @@ def test_the_outlier_score_does_not_depend_on_the_inference(way):
 
 
 def test_the_outlier_score_is_swept_until_it_has_converged(monkeypatch):
-    fit, fits = inference.fit_tied_propagation, []
-    monkeypatch.setattr(inference, "fit_tied_propagation", lambda *x, **o: fits.append(fit(*x, **o)) or fits[-1])
+    fit, fits = none_class.fit_tied_propagation, []
+    monkeypatch.setattr(none_class, "fit_tied_propagation", lambda *x, **o: fits.append(fit(*x, **o)) or fits[-1])
     X, y = np.random.default_rng(1).standard_normal((90, 8)), np.arange(90) % 3
-    OneVsEachClassifier("rbf", log_scale=8.0).fit(X, y)
+    model = OneVsEachClassifier("rbf", log_scale=8.0).fit(X, y)
+    assert not fits  # not before it is asked for
+    model.outlier_score(X)
+    assert len(fits) == 1
+    model.outlier_score(X)
+    assert len(fits) == 1
     assert fits[-1][0].kappa.shape[1] == 4
     assert fits[-1][0].n_sweeps > 30
     assert fits[-1][0].converged

@@ -3,7 +3,8 @@ import pytest
 import torch
 from blobs import blobs
 
-from polyshot.estimator import OneVsEachClassifier, classifier, covariance, hyperparameters
+from polyshot.estimator import OneVsEachClassifier, covariance, fitted, hyperparameters
+from polyshot.gp.inference import leave_one_out
 
 
 def test_one_shot_leaves_the_scale_to_the_prior_and_many_overrule_it():
@@ -14,17 +15,16 @@ def test_one_shot_leaves_the_scale_to_the_prior_and_many_overrule_it():
     assert OneVsEachClassifier().fit(noise, labels).log_scale_ < prior - 1
 
 
-def test_adding_examples_ends_where_fitting_all_would():
+def test_adding_examples_ends_where_fitting_all_would(monkeypatch):
     X, y, queries, _, _ = blobs(n_way=5, n_shot=6)
     first = y < 4
     model = OneVsEachClassifier(kernel="rbf", log_scale=3.0).fit(X[first], y[first])
-    unit = model.covariance_
+    before = model.fitted_
     model.add(X[~first], y[~first])
     assert list(model.classes_) == [0, 1, 2, 3, 4]
-    afresh = OneVsEachClassifier(kernel="rbf", log_scale=3.0).fit(X[first], y[first])
-    afresh.X_fit_, afresh.labels_, afresh.classes_, afresh.covariance_ = X, y, np.arange(5), unit
-    afresh._condition(afresh._support_covariance())
-    weights = [m.weights_.numpy()[np.lexsort(m.X_fit_.T)] for m in (model, afresh)]
+    monkeypatch.setattr(fitted.Covariance, "of", lambda *_: before.covariance)
+    afresh = OneVsEachClassifier(kernel="rbf", log_scale=3.0).fit(X, y)
+    weights = [m.fitted_.weights.numpy()[np.lexsort(m.fitted_.examples.X.T)] for m in (model, afresh)]
     np.testing.assert_allclose(*weights, atol=5e-3)
     np.testing.assert_allclose(model.predict_proba(queries), afresh.predict_proba(queries), atol=2e-3)
 
@@ -68,7 +68,7 @@ def test_length_counts_where_there_are_few_features_and_direction_where_there_ar
         near /= np.linalg.norm(near, axis=1, keepdims=True)
         X, y = np.concatenate([near, 3 * near]), np.repeat([0, 1], 60)
         model = OneVsEachClassifier().fit(X[::2], y[::2])
-        assert model.covariance_.kernel == name
+        assert model.fitted_.covariance.kernel == name
         assert (model.score(X[1::2], y[1::2]) > 0.9) == (dim == 2)
 
 
@@ -85,7 +85,7 @@ def test_a_part_of_many_examples_chooses_a_scale_as_good_as_all_would(monkeypatc
 @pytest.mark.parametrize("kernel", ["cosine", "rbf"])
 def test_neither_the_order_of_many_examples_nor_the_names_of_their_classes_matter(monkeypatch, kernel):
     monkeypatch.setattr(hyperparameters, "_MOST_EXAMPLES", 100)
-    monkeypatch.setattr(hyperparameters, "_MOST_ROWS", 40)
+    monkeypatch.setattr(leave_one_out, "_MOST_ROWS", 40)
     monkeypatch.setattr(covariance, "_MOST_FOR_A_DISTANCE", 50)
     X, y, queries, _, _ = blobs(n_way=16, n_shot=10, n_query=2, dim=8)
     one = OneVsEachClassifier(kernel).fit(X, y)
@@ -123,11 +123,11 @@ def test_an_addition_that_fails_leaves_the_classifier_as_it_was(monkeypatch):
     before = model.predict_proba(queries)
     for n in (2, len(X)):  # with the choices there are, and chosen anew
         with monkeypatch.context() as patch:
-            patch.setattr(classifier, "fit_posterior", lambda *_, **__: 1 / 0)
+            patch.setattr(OneVsEachClassifier, "_infer", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 model.add(X[:n] + 1, np.full(n, 9))
         np.testing.assert_array_equal(model.predict_proba(queries), before)
         assert list(model.classes_) == [0, 1, 2, 3]
-        assert model.n_chosen_ == len(model.X_fit_) == len(model.labels_) == len(X)
+        assert model.fitted_.n_chosen == len(model.fitted_.examples.X) == len(model.fitted_.examples.labels) == len(X)
     model.add(X[:2] + 1, [9, 9])
     assert list(model.classes_) == [0, 1, 2, 3, 9]

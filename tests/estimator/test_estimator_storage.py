@@ -49,7 +49,7 @@ def test_files_that_are_not_a_classifier_are_refused(tmp_path, fitted):
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "cut")
-    metadata = {"format": "polyshot.OneVsEachClassifier 3", "json": json.dumps({"classes": [1, 2]})}
+    metadata = {"format": "polyshot.OneVsEachClassifier 4", "json": json.dumps({"classes": [1, 2]})}
     save_file({"X": torch.zeros(3, 2)}, tmp_path / "part", metadata)
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "part")
@@ -119,12 +119,12 @@ def _within(group, name, value):
         _changed("feature_names", 7),
         _changed("covariance_kernel", "magic"),
         _changed("covariance_kernel", "auto"),
-        _changed("log_scale_", float("nan")),
-        _changed("log_scale_", "3"),
-        _changed("log_marginal_likelihood_", None),
-        _changed("r_hat_", "small"),
-        _changed("n_chosen_", 0),
-        _changed("n_classes_chosen_", 2.5),
+        _changed("log_scale", float("nan")),
+        _changed("log_scale", "3"),
+        _changed("log_marginal_likelihood", None),
+        _changed("r_hat", "small"),
+        _changed("n_chosen", 0),
+        _changed("n_classes_chosen", 2.5),
         _changed("tied", "yes"),
         _within("covariance", "unit", float("nan")),
         _within("covariance", "unit", 0.0),
@@ -144,7 +144,7 @@ def test_a_file_that_was_tampered_with_is_refused(tmp_path, change):
     X, y, queries, _, _ = blobs()
     model = OneVsEachClassifier("rbf", log_scale=3.0).fit(X, np.array(["a", "b", "c", "d"])[y])
     model.save(tmp_path / "model")
-    kind = "polyshot.OneVsEachClassifier 3"
+    kind = "polyshot.OneVsEachClassifier 4"
     tensors, record = load_checkpoint(tmp_path / "model", kind)
     save_checkpoint(tmp_path / "same", tensors, record, kind)
     np.testing.assert_array_equal(OneVsEachClassifier.load(tmp_path / "same").predict(queries), model.predict(queries))

@@ -1,4 +1,4 @@
-"""Gibbs chains for the estimator: begun at expectation propagation's posterior, ended when they have mixed."""
+"""Gibbs chains that start at expectation propagation's posterior and stop when they have mixed."""
 
 from itertools import islice
 
@@ -15,7 +15,7 @@ MOST_DRAWS = 200
 
 
 def thinning(n_steps: int) -> int:
-    """Which multiples of a step are kept: neighbours are alike (ten count as one, or more), unless there are few."""
+    """Every how many steps one is kept: neighbours are correlated (ten are worth about one), unless there are few."""
     return max(1, min(5, n_steps // 20))
 
 
@@ -28,9 +28,9 @@ def run_chains(
     n_steps: int,
     generator: np.random.Generator,
 ) -> tuple[Sites, float]:
-    """Draws of the sites from M chains, and the largest split R-hat of the logits; `start` are the sites of one chain.
+    """Draws of the sites from M chains, and the largest split R-hat of the logits; `start` has the sites of one chain.
 
-    At most `n_steps` steps; every 250 steps the chains are looked at, and end where R-hat is below 1.03.
+    There are at most `n_steps` steps. R-hat is computed every 250 steps, and the chains stop once it is below 1.03.
     """
     model, n_way = OneVsEachGP(), start.omega.shape[-1]
     prior = Prior(K, psd_root(K), torch.zeros(1, len(y), n_way, dtype=K.dtype))
@@ -43,7 +43,7 @@ def run_chains(
         if step % thin == 0:
             kept.append(state)
         if (step % _STEPS_BETWEEN_LOOKS == 0 or step == n_steps) and len(kept) >= 4:
-            # differences of logits: the level that all classes share is not what the labels speak of
+            # differences of logits, because labels say nothing about the level that all classes share
             r_hat = float(split_r_hat(torch.stack([s.f - s.f.mean(-1, keepdim=True) for s in kept])).max())
             if r_hat < _MIXED:
                 break

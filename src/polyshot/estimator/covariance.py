@@ -1,21 +1,22 @@
-"""From feature vectors to a covariance of unit size, by a kernel's name or by your own function.
+"""Covariances of unit size from feature vectors, by the name of a kernel or by the user's own.
 
-"auto" is "cosine" for 100 features and more, as embeddings have, and "rbf" for fewer, whose lengths say something too.
-Names measure from a centre and in a unit that the support set gives. For the directions of embeddings ("cosine",
-"normalized-rbf"):
+"auto" is "cosine" for 100 features and more, as embeddings have, and "rbf" for fewer, where lengths carry information.
+Named kernels measure from a centre and in a unit that the support set gives. For kernels of directions ("cosine",
+"normalized-rbf") the features are prepared in three steps:
 
-- roots, if no feature is negative: activations after a ReLU, counts and pixels are then compared as by
+- square roots, if no feature is negative: activations after a ReLU, counts and pixels are then compared as by
   Hellinger's distance, where a few large entries do not drown the rest;
-- unit length (a zero vector has no direction: it stays zero, akin to nothing, and how frequent the classes are
-  answers it);
-- less a share N / (N + 10) of the mean of the support set, which is what all classes have in common as far as N
-  examples can tell; and unit length again.
+- unit length (a zero vector has no direction: it stays zero, similar to nothing, and is answered by the class
+  frequencies);
+- subtract a share N / (N + 10) of the support set's mean, which is what all classes have in common as far as N
+  examples can tell; then unit length again.
 
-Centring takes away what says how frequent a class is, so the logits have an intercept besides: a variance that all
-inputs share, in units of the logits and not of the kernel's scale (docs/estimator.md has what was measured).
+Centring removes what says how frequent a class is. So the logits also have an intercept: a variance that all inputs
+share, in units of the logits and not of the kernel's scale (docs/estimator.md has the measurements).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,20 +29,21 @@ from torch import Tensor
 from polyshot.errors import InputError
 from polyshot.gp import Kernel, make_kernel, unit_rows
 
-KernelLike = Any  # a name, a Kernel, or a function of two arrays: `of` says what is wrong with anything else
+KernelLike = Any  # a name, a Kernel, or a function of two arrays; `Covariance.of` refuses everything else
 DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")
-# A far class of the RBF's is balanced by logits that fall to zero; unit vectors are all near for the normalised one.
+# The RBF needs none, because its logits fall to zero far away; for the normalised RBF unit vectors are all near.
 _INTERCEPTS = {"cosine": 0.5, "dkt-cosine": 0.5, "linear": 10.0}
 _EXAMPLES_TO_TRUST_A_MEAN = 10.0
 _FEWEST_OF_AN_EMBEDDING = 100
 _MOST_FOR_A_DISTANCE = 1000
+_FARTHEST = 1e5  # typical distances; beyond this, rounding spoils the distances of all other rows
 
 
 @dataclass(frozen=True)
 class Covariance:
-    """k(x, z) / size, with the mean of k(x, x) over the support set (zeros aside) as its size, after centre and unit.
+    """k(x, z) / size, after centring and scaling; size is the mean of k(x, x) over the support set without zeros.
 
-    intercept is the variance that a logit has besides, whatever x and however large the scale.
+    intercept is a further variance of the logits, the same for all x and all scales.
     """
 
     kernel: KernelLike
@@ -53,7 +55,7 @@ class Covariance:
 
     @staticmethod
     def of(kernel: KernelLike, X: Float[Tensor, "n d"]) -> "Covariance":
-        """Centre, unit and size as the support set has them; your own kernel takes the features as they are."""
+        """Centre, unit and size from the support set; the user's own kernel gets the features as they are."""
         if isinstance(kernel, str) and kernel == "auto":
             kernel = "cosine" if X.shape[1] >= _FEWEST_OF_AN_EMBEDDING else "rbf"
         nothing = torch.zeros(X.shape[1], dtype=X.dtype)
@@ -63,19 +65,22 @@ class Covariance:
             intercept = _INTERCEPTS.get(kernel, 0.0)
             if kernel in DIRECTIONAL:
                 if not bool(X.any()):
-                    raise InputError(f'every row of X is a zero vector, which has no direction for kernel="{kernel}"')
+                    raise InputError(
+                        f'every row of X is a zero vector, which has no direction for kernel="{kernel}"; '
+                        'use kernel="rbf", or check how X was computed'
+                    )
                 roots = bool((X >= 0).all())
                 there = X[X.any(-1)]
                 share = len(there) / (len(there) + _EXAMPLES_TO_TRUST_A_MEAN)
                 centre = share * unit_rows(there.sqrt() if roots else there).mean(0)
             else:
-                centre = X.mean(0)
-                rows = X - centre
-                unit = _typical_distance(rows) / np.sqrt(X.shape[1]) if kernel == "rbf" else _largest(rows)
+                # the mean of equal rows differs from them by rounding, which the unit would blow up
+                centre = X[0] if bool((X[0] == X).all()) else X.mean(0)
+                unit = _UNITS.get(kernel, _largest)(X - centre)
         elif isinstance(kernel, Kernel):
-            kernel = deepcopy(kernel)  # yours may change after the fit
+            kernel = deepcopy(kernel)  # the user's may change after the fit
         elif not callable(kernel):
-            raise InputError(f"a kernel is a name, a polyshot kernel or a function of two arrays, not {kernel!r}")
+            raise InputError(f"kernel must be a name, a polyshot kernel or a function of two arrays, not {kernel!r}")
         raw = Covariance(kernel, roots, centre, unit, 1.0, intercept)
         variances = raw.diagonal(X)
         if not bool((torch.isfinite(variances) & (variances >= 0)).all()):
@@ -85,8 +90,13 @@ class Covariance:
 
     @property
     def is_cosine(self) -> bool:
-        """Whether it is the cosine by name, whose scale has a prior of its own."""
+        """Whether it is the cosine by name, whose scale has its own prior."""
         return isinstance(self.kernel, str) and self.kernel in ("cosine", "dkt-cosine")
+
+    @property
+    def fades(self) -> bool:
+        """Whether it is the RBF by name, whose logits all fade far from the examples."""
+        return isinstance(self.kernel, str) and self.kernel == "rbf"
 
     def __call__(self, x: Float[Tensor, "q d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "q n"]:
         """Covariance of every row of x with every row of z."""
@@ -97,7 +107,7 @@ class Covariance:
         x = self._inputs(x)
         kernel = self._kernel()
         if isinstance(kernel, Kernel):
-            with torch.no_grad():
+            with torch.no_grad(), _blamed_on_the_kernel():
                 return kernel.diagonal(x).double() / self.size
         return torch.cat([self._evaluated(row[None], row[None]) for row in x]).reshape(-1) / self.size
 
@@ -106,13 +116,16 @@ class Covariance:
 
     def _evaluated(self, x: Tensor, z: Tensor) -> Tensor:
         kernel = self._kernel()
-        if isinstance(kernel, Kernel):
-            with torch.no_grad():
+        with torch.no_grad(), _blamed_on_the_kernel():
+            if isinstance(kernel, Kernel):
                 K: Tensor = kernel(x, z).double()
-                return K
-        K = torch.as_tensor(np.asarray(kernel(x.numpy(), z.numpy()), dtype=np.float64))
+            else:
+                K = torch.as_tensor(np.asarray(kernel(x.numpy(), z.numpy()), dtype=np.float64))
         if K.shape != (len(x), len(z)):
-            raise InputError(f"the kernel returned the shape {tuple(K.shape)} for {len(x)} and {len(z)} rows")
+            raise InputError(
+                f"the kernel returned the shape {tuple(K.shape)} for {len(x)} and {len(z)} rows; "
+                f"it must return {(len(x), len(z))}"
+            )
         return K
 
     def _inputs(self, x: Tensor) -> Tensor:
@@ -125,13 +138,34 @@ class Covariance:
 
 
 def _typical_distance(X: Tensor) -> float:
-    """Median distance of different rows, of the first thousand if there are more; one if there is none."""
+    """Median distance of different rows per root of a feature, from the first thousand; one if all rows are equal."""
     unit = _largest(X)
     distances = torch.pdist(X[:_MOST_FOR_A_DISTANCE] / unit)
     positive = distances[distances > 0]
-    return unit * float(positive.median()) if len(positive) else 1.0
+    typical = unit * float(positive.median()) if len(positive) else 1.0
+    if len(positive) and unit > _FARTHEST * typical:
+        row = int(X.abs().amax(1).argmax())
+        raise InputError(
+            f"a row of X lies {unit / typical:.0e} typical distances from the mean, beyond what the RBF kernel can "
+            f"resolve; remove it or rescale the features (its centred features begin with {X[row, 0]:.3g})"
+        )
+    return typical / float(np.sqrt(X.shape[1]))
 
 
 def _largest(X: Tensor) -> float:
-    """The largest entry, one if all are zero: in this unit squares neither over- nor underflow."""
+    """The largest entry, one if all are zero: in this unit squares neither overflow nor underflow."""
     return float(X.abs().max()) or 1.0
+
+
+_UNITS = {"rbf": _typical_distance}
+
+
+@contextmanager
+def _blamed_on_the_kernel() -> Iterator[None]:
+    """Errors inside a kernel, which may be the user's own, as an InputError that says where they come from."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"the kernel failed with {type(error).__name__}: {error}") from error

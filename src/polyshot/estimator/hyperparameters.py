@@ -1,13 +1,13 @@
-"""The kernel's scale, chosen by leave-one-out log-likelihood under the very rule that predicts, and a learned prior.
+"""Choice of the kernel's scale: leave-one-out log-likelihood under the rule that predicts, plus a learned log prior.
 
-With one example a class nothing is left to learn from; with two, leaving one out leaves its class with half of what
-the others have; and with a few, a support set without an error asks for any scale. So the logarithm of the scale has a
-normal prior, whose mean falls with the number of examples a class and, where these are few, of classes, and an example
-that is one of n in its class speaks with the weight (1 - 1/n)^p. `python -m benchmarks.estimator_prior` learns these
-numbers over many tasks (docs/estimator.md).
+Leave-one-out alone is not enough with few examples. With one example per class there is nothing to learn from. With
+two, leaving one out leaves its class with half of what the others have. With a few, a support set without errors is
+happy with any large scale. So the logarithm of the scale has a normal prior. Its mean falls with the number of examples
+per class and, when these are few, with the number of classes. An example that is one of n in its class has the weight
+(1 - 1/n)^p. `python -m benchmarks.estimator_prior` learned these numbers over many tasks (docs/estimator.md).
 
-For the cosine they are numbers of the scale times the scatter of the covariances between classes: an example's likeness
-to those of other classes is what its logits owe to chance, and only in units of that is a scale large or small.
+For the cosine the prior is on the scale times the scatter of the covariances between classes. Similarity to examples of
+other classes is what a logit owes to chance, and a scale is large or small only in units of that.
 """
 
 from hashlib import blake2b
@@ -19,13 +19,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyshot.gp import TiedPropagation, climb, fit_tied_propagation
+from polyshot.gp import TiedPropagation, climb, leave_one_out_likelihood
 
 
 class ScalePrior(NamedTuple):
-    """Normal, with the mean `level - by_shot log n - by_way log C / n - by_scatter log(scatter / 0.1)`, n = N / C.
+    """Normal prior of the log-scale; `power` is the p of the weights.
 
-    power is the p of the weights.
+    Its mean is level - by_shot log n - by_way log C / n - by_scatter log(scatter / 0.1), with n = N / C.
     """
 
     level: float
@@ -47,24 +47,22 @@ class ScalePrior(NamedTuple):
 
 
 LEARNED = ScalePrior(level=5.59, by_shot=0.66, by_way=0.37, deviation=0.32, power=3.57)
-# Learned without the scatter, which for other kernels than the cosine misleads (docs/estimator.md).
+# Learned without the scatter, which is misleading for kernels other than the cosine (docs/estimator.md).
 WITHOUT_SCATTER = ScalePrior(level=5.56, by_shot=0.64, by_way=0.38, deviation=0.42, power=3.17, by_scatter=0.0)
 _TYPICAL_SCATTER, _PAIRS_TO_TRUST_A_SCATTER = 0.1, 5
 _STEP = 0.6
 _REACH = 12
 _MOST_EXAMPLES, _ENOUGH_SHOTS = 500, 10
-_MOST_ROWS = 300
-NUMBERS_AT_ONCE = 2**20
 
 
 def choose_log_scale(
     K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, prior: ScalePrior, intercept: float = 0.0
 ) -> tuple[float, TiedPropagation | None]:
-    """Climb from the prior's mean to the best weighted log-likelihood plus log prior, and sites near that scale's.
+    """The log-scale with the best weighted log-likelihood plus log prior, and sites near those of that scale.
 
-    The covariance of the logits is exp(log_scale) K + intercept.
-    Of more than 500 examples a part climbs: how far it comes from its own prior's mean is taken over, its sites not.
-    Which part, depends on their order (`by_content`).
+    The covariance of the logits is exp(log_scale) K + intercept. The search climbs from the prior's mean. Of more than
+    500 examples only a part is used: its distance from its own prior's mean is applied to all, its sites are not. Which
+    part depends on the order of the examples (`by_content`).
     """
     centre = prior.mean(K, y, n_way)
     if int(y.bincount().max()) == 1:
@@ -89,41 +87,21 @@ def choose_log_scale(
 
 
 def by_content(X: NDArray[np.float64]) -> list[int]:
-    """An order of the rows as if by lot, but the same however they came: parts of them can be taken by place."""
+    """A pseudo-random order of the rows that depends only on their content, so that a part can be taken by position."""
     return sorted(range(len(X)), key=lambda i: blake2b(X[i].tobytes()).digest())
 
 
 def scatter(K: Float[Tensor, "n n"], y: Int[Tensor, "n"]) -> float:
-    """Standard deviation of the covariances of examples of different classes, as if five more pairs had 0.1."""
+    """Standard deviation of the covariances between classes, shrunk as if five more pairs had deviated by 0.1."""
     between = K[y[:, None] > y]
     squares = float((between - between.mean()).square().sum()) + _PAIRS_TO_TRUST_A_SCATTER * _TYPICAL_SCATTER**2
     return float(np.sqrt(squares / (len(between) + _PAIRS_TO_TRUST_A_SCATTER)))
 
 
 def _representatives(y: Int[Tensor, "n"], n_way: int) -> Int[Tensor, "m"]:
-    """At most 500 examples: an equal number of each class, or, where that were less than ten, of some classes only."""
+    """At most 500 examples: equally many of each class, or of some classes only if that would be fewer than ten."""
     rows = [torch.nonzero(y == c).flatten() for c in dict.fromkeys(y.tolist())]
     shots = max(_ENOUGH_SHOTS, _MOST_EXAMPLES // n_way)
     some = [r[torch.linspace(0, len(r) - 1, min(len(r), shots)).round().long()] for r in rows]
     total = torch.tensor([len(r) for r in some]).cumsum(0)
     return torch.cat([r for r, end in zip(some, total, strict=True) if end <= _MOST_EXAMPLES])
-
-
-def leave_one_out_likelihood(
-    K: Float[Tensor, "n n"],
-    y: Int[Tensor, "n"],
-    n_way: int,
-    *,
-    power: float = 0.0,
-    start: tuple[Float[Tensor, "n"], Float[Tensor, "n c"]] | None = None,
-) -> tuple[float, TiedPropagation]:
-    """Weighted sum of log p(y_i | all others), by removing an example's own sites; from a part if they are many."""
-    fit, posterior = fit_tied_propagation(K, y, n_way, tolerance=3e-2, max_sweeps=25, start=start)
-    shots = y.bincount()[y]
-    rows = torch.nonzero(shots > 1).flatten()
-    some = rows[torch.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).round().long()]
-    total = 0.0
-    for part in torch.split(some, max(1, NUMBERS_AT_ONCE // n_way**2)):
-        log_probs = torch.log_softmax(posterior.leave_one_out(fit, part), -1).gather(-1, y[part][:, None])
-        total += float(log_probs.squeeze(-1) @ (1 - 1 / shots[part].double()) ** power)
-    return total * len(rows) / len(some), fit

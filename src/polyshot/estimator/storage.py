@@ -1,4 +1,4 @@
-"""A fitted classifier as a checkpoint: its arrays as tensors, all the rest in the record; nothing is ever unpickled."""
+"""A fitted classifier as one file: its arrays as tensors, the rest as JSON; nothing is ever unpickled."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -10,17 +10,18 @@ from torch import Tensor
 
 from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
-from polyshot.estimator.inference import Posterior
-from polyshot.gp import KERNELS, Kernel, Sites, check_finite_tensor
+from polyshot.estimator.fitted import Examples, FittedModel, support_covariance
+from polyshot.gp import KERNELS, Kernel, SiteMixture, Sites, check_finite_tensor
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 
 if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
 
-_FORMAT = "polyshot.OneVsEachClassifier 3"
+_FORMAT = "polyshot.OneVsEachClassifier 4"
 _COVARIANCE = ("roots", "unit", "size", "intercept")
 _CLASS_KINDS = "biufUO"
-_NUMBERS = ("n_chosen_", "n_classes_chosen_", "log_scale_", "log_marginal_likelihood_", "r_hat_")
+_LATER = ("weights_with_none",)  # stored if it has been computed; a reader computes it again otherwise
+_NUMBERS = ("n_chosen", "n_classes_chosen", "log_scale", "log_marginal_likelihood", "r_hat")
 
 
 def save(classifier: "OneVsEachClassifier", path: Path) -> None:
@@ -28,7 +29,8 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(classifier)
-    names = classifier.classes_
+    model: FittedModel = classifier.fitted_
+    names = model.examples.classes
     if names.dtype.kind not in _CLASS_KINDS or not all(isinstance(x, str | int | float) for x in names.tolist()):
         raise InputError(f"only classes that are strings or numbers can be saved, not {names.dtype}")
     parameters = {
@@ -37,15 +39,15 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
     }
     if parameters["random_state"] is not None and not isinstance(parameters["random_state"], int):
         raise InputError("only an integer random_state, or None, can be saved")
-    covariance, sites = classifier.covariance_, classifier.posterior_.sites
+    covariance = model.covariance
     tensors = {
-        "X": torch.from_numpy(classifier.X_fit_),
-        "labels": torch.from_numpy(classifier.labels_),
+        "X": torch.from_numpy(model.examples.X),
+        "labels": torch.from_numpy(model.examples.labels),
         "centre": covariance.centre,
-        "omega": sites.omega,
-        "kappa": sites.kappa,
-        "weights": classifier.weights_,
-        "weights_with_none": classifier.weights_with_none_,
+        "omega": model.posterior.sites.omega,
+        "kappa": model.posterior.sites.kappa,
+        "weights": model.weights,
+        **model.later,
     }
     header = {
         "parameters": parameters | {"kernel": _kernel_name(classifier.kernel)},
@@ -54,8 +56,8 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
         "feature_names": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
         "covariance": {name: getattr(covariance, name) for name in _COVARIANCE},
         "covariance_kernel": _kernel_name(covariance.kernel),
-        "tied": classifier.posterior_.tied,
-        **{name: getattr(classifier, name) for name in _NUMBERS},
+        "tied": model.posterior.tied,
+        **{name: getattr(model, name) for name in _NUMBERS},
     }
     if isinstance(covariance.kernel, Kernel):
         tensors |= {f"kernel.{k}": v for k, v in covariance.kernel.state_dict().items()}
@@ -80,7 +82,7 @@ def _kernel_name(kernel: Any) -> str:
     names = [name for name, kind in KERNELS.items() if type(kernel) is kind]
     if not names:
         raise InputError(
-            "a kernel of your own cannot be saved, because only code could restore it; use a polyshot kernel"
+            "a kernel of your own cannot be saved, because only its code could restore it; use a polyshot kernel"
         )
     return names[0]
 
@@ -90,16 +92,23 @@ def _classes(header: dict[str, Any]) -> np.ndarray:
 
 
 def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """A checksum says that nobody changed the file by accident; this, that its parts belong together."""
-    arrays = {name: tensors[name] for name in ("X", "centre", "omega", "kappa", "weights", "weights_with_none")}
-    X, omega, labels = arrays["X"], arrays["omega"], tensors["labels"]
+    """Refuse parts that do not belong together; the checksum has already shown that nothing changed by accident."""
+    X, omega, labels = tensors["X"], tensors["omega"], tensors["labels"]
     n, n_way, n_chains = len(X), len(header["classes"]), len(omega)
-    shapes = [(n, X.shape[1]), X.shape[1:], *[(n_chains, n, n_way)] * 2, (n, n_way), (n, n_way + 1)]
+    shapes = {
+        "X": (n, X.shape[1]),
+        "centre": X.shape[1:],
+        "omega": (n_chains, n, n_way),
+        "kappa": (n_chains, n, n_way),
+        "weights": (n, n_way),
+    }
+    shapes |= {name: (n, n_way + 1) for name in _LATER if name in tensors}
+    arrays = {name: tensors[name] for name in shapes}
     classes, names, numbers = _classes(header), header["feature_names"], header["covariance"]
-    finite = [header["log_scale_"], header["log_marginal_likelihood_"], *(numbers[x] for x in _COVARIANCE[1:])]
-    counts = header["n_chosen_"], header["n_classes_chosen_"]
+    finite = [header["log_scale"], header["log_marginal_likelihood"], *(numbers[x] for x in _COVARIANCE[1:])]
+    counts = header["n_chosen"], header["n_classes_chosen"]
     checks = {
-        "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes, strict=True)),
+        "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes.values(), strict=True)),
         "precision": all(x.dtype == torch.float64 for x in arrays.values()) and labels.dtype == torch.int64,
         "labels": labels.shape == (n,) and np.unique(labels).tolist() == list(range(n_way)),
         "classes": classes.dtype.kind in _CLASS_KINDS and np.unique(classes).tolist() == header["classes"],
@@ -107,7 +116,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         "numbers": all(isinstance(x, float) and np.isfinite(x) for x in finite),
         "covariance": numbers["roots"] in (True, False) and numbers["unit"] > 0 < numbers["size"],
         "intercept": numbers["intercept"] >= 0,
-        "R-hat": isinstance(header["r_hat_"], float | None),
+        "R-hat": isinstance(header["r_hat"], float | None),
         "counts": all(isinstance(x, int) and 2 <= x <= most for x, most in zip(counts, (n, n_way), strict=True)),
         "sites": header["tied"] in (True, False) and bool((omega >= 0).all()) and (n_chains == 1 or not header["tied"]),
         "kernel": header["covariance_kernel"] in KERNELS and header["parameters"]["kernel"] in ("auto", *KERNELS),
@@ -120,24 +129,27 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
 def _rebuilt(
     kind: type["OneVsEachClassifier"], header: dict[str, Any], tensors: dict[str, Tensor]
 ) -> "OneVsEachClassifier":
-    X, labels, sites = tensors["X"], tensors["labels"], Sites(tensors["omega"], tensors["kappa"])
+    labels, sites = tensors["labels"], Sites(tensors["omega"], tensors["kappa"])
     state = {k.removeprefix("kernel."): tensors[k] for k in tensors if k.startswith("kernel.")}
     kernel: str | Kernel = header["covariance_kernel"]
     classifier = kind(**header["parameters"])
-    classifier._check_parameters()
+    classifier.check_parameters()
     if state:
         kernel = KERNELS[str(kernel)]()
         kernel.to(next(iter(state.values())).dtype).load_state_dict(state)
         classifier.kernel = kernel
-    classifier.n_features_in_ = X.shape[1]
+    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header))
+    classifier.n_features_in_ = examples.X.shape[1]
     if header["feature_names"]:
         classifier.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-    classifier.classes_ = _classes(header)
-    classifier.X_fit_, classifier.labels_ = X.numpy(), labels.numpy()
-    classifier.covariance_ = Covariance(deepcopy(kernel), centre=tensors["centre"], **header["covariance"])
-    for name in _NUMBERS:
-        setattr(classifier, name, header[name])
-    K = np.exp(classifier.log_scale_) * classifier._support_covariance() + classifier.covariance_.intercept
-    classifier.posterior_ = Posterior(K, labels, sites, header["tied"])
-    classifier.weights_, classifier.weights_with_none_ = tensors["weights"], tensors["weights_with_none"]
+    covariance = Covariance(deepcopy(kernel), centre=tensors["centre"], **header["covariance"])
+    K = np.exp(header["log_scale"]) * support_covariance(covariance, examples.X) + covariance.intercept
+    classifier.fitted_ = FittedModel(
+        examples,
+        covariance,
+        posterior=SiteMixture(K, labels, sites, header["tied"]),
+        weights=tensors["weights"],
+        later={name: tensors[name] for name in _LATER if name in tensors},
+        **{name: header[name] for name in _NUMBERS},
+    )
     return classifier

@@ -7,6 +7,8 @@ C classes. docs/notation.md maps the paper's symbols to these names. Everything 
 from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.inference.diagnostics import effective_sample_size, split_r_hat
 from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, Start, draw_latent, draw_prior, gibbs, gibbs_states
+from polyshot.gp.inference.leave_one_out import NUMBERS_AT_ONCE, leave_one_out_likelihood, leave_one_out_log_probs
+from polyshot.gp.inference.mixture import Queries, SiteMixture, grown_sites
 from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_evidence, propagation_start
 from polyshot.gp.inference.tied_propagation import TiedConditional, TiedPropagation, fit_tied_propagation
 from polyshot.gp.inference.variational import Variational, elbo, fit_variational, variational_start
@@ -29,6 +31,7 @@ from polyshot.gp.models.least_squares import LeastSquaresGP
 from polyshot.gp.models.logistic_softmax import LogisticSoftmaxGP
 from polyshot.gp.models.one_vs_each import OneVsEachConditional, OneVsEachGP
 from polyshot.gp.models.posterior import Conditional, Logits, Sites, one_hot, psd_root
+from polyshot.gp.none_class import fit_with_none
 from polyshot.gp.objectives import Average, Slope, marginal_likelihood, predictive_likelihood
 from polyshot.gp.polya_gamma import polya_gamma_mean, sample_polya_gamma
 from polyshot.gp.probabilities import class_log_probs, predict, sobol_normal
@@ -39,6 +42,7 @@ __all__ = [
     "CHUNK_BYTES",
     "KERNELS",
     "LIKELIHOODS",
+    "NUMBERS_AT_ONCE",
     "RBF",
     "Average",
     "Chain",
@@ -62,9 +66,11 @@ __all__ = [
     "OneVsEachGP",
     "Prior",
     "Propagation",
+    "Queries",
     "Rule",
     "Seed",
     "Seeds",
+    "SiteMixture",
     "Sites",
     "Slope",
     "Softmax",
@@ -87,8 +93,12 @@ __all__ = [
     "fit_propagation",
     "fit_tied_propagation",
     "fit_variational",
+    "fit_with_none",
     "gibbs",
     "gibbs_states",
+    "grown_sites",
+    "leave_one_out_likelihood",
+    "leave_one_out_log_probs",
     "log_evidence",
     "make_kernel",
     "marginal_likelihood",

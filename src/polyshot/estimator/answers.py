@@ -1,0 +1,155 @@
+"""What a fitted classifier answers about queries: probabilities, labels, logits and how strange they are."""
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from polyshot.estimator.fitted import FittedModel
+from polyshot.estimator.inputs import checked_features
+from polyshot.system.threads import few_threads
+
+Array = NDArray[np.float64]
+
+
+class Answers:
+    """The queries of OneVsEachClassifier; each reads one whole model, though another thread may fit or add."""
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The class labels, sorted."""
+        return self._fitted.examples.classes
+
+    @property
+    def log_scale_(self) -> float:
+        """The log-scale in use."""
+        return self._fitted.log_scale
+
+    @property
+    def log_marginal_likelihood_(self) -> float:
+        """Estimate of log p(y | X); a lower bound for "variational"."""
+        return self._fitted.log_marginal_likelihood
+
+    @property
+    def r_hat_(self) -> float | None:
+        """Largest split R-hat of the chains; None without chains."""
+        return self._fitted.r_hat
+
+    def decision_function(self, X: Any) -> Array:
+        """Posterior mean logits.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            For two classes of shape (n_samples,): the second class's logit less the first's.
+        """
+        logits = self._logits(X)[1].numpy()
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the class probabilities.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return torch.log_softmax(self._logits(X)[1], -1).numpy()
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities, in the order of `classes_`.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of every row.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        model, logits = self._logits(X)
+        names: NDArray[Any] = model.examples.classes[logits.argmax(1).numpy()]
+        return names
+
+    def latent_mean_and_covariance(self, X: Any) -> tuple[Array, Array]:
+        """Mean and covariance of the logits under the posterior.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n_samples, n_features)
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples, n_classes)
+        covariance : ndarray of shape (n_samples, n_classes, n_classes)
+        """
+        model, queries = self._queries(X)
+        n, n_way = model.weights.shape
+        with few_threads(max(self._query_cost(model, queries), n_way * n**3)):
+            mean = model.logits(queries)
+            return mean.numpy(), model.logit_covariance(queries, mean).numpy()
+
+    def outlier_score(self, X: Any) -> Array:
+        """How likely a row is outside all classes: larger is stranger.
+
+        The score is the logit of one more class without an example, less the largest logit. With kernel="rbf" all
+        logits fade far from the examples, so the distance to the nearest example is added. The model behind it is
+        fitted by expectation propagation, whatever `inference` is, when the score is first asked for. Not useful with
+        kernel="linear", where logits grow without bound and far points look known.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        model, queries = self._queries(X)
+        with few_threads(max(self._query_cost(model, queries), len(model.weights) ** 3)):
+            return model.outlier_scores(queries).numpy()
+
+    @property
+    def _fitted(self) -> FittedModel:
+        try:
+            return self.__dict__["fitted_"]  # type: ignore[no-any-return]
+        except KeyError:
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet; call fit first") from None
+
+    def _queries(self, X: Any) -> tuple[FittedModel, Tensor]:
+        """The model and the checked queries, both of one moment, though another thread may fit or add."""
+        check_is_fitted(self)
+        now = copy(self)
+        return now._fitted, torch.tensor(np.ascontiguousarray(checked_features(now, X)))
+
+    def _query_cost(self, model: FittedModel, queries: Tensor) -> int:
+        return queries.numel() * len(model.weights)
+
+    def _logits(self, X: Any) -> tuple[FittedModel, Tensor]:
+        model, queries = self._queries(X)
+        with few_threads(self._query_cost(model, queries)):
+            return model, model.logits(queries)

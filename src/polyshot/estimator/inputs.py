@@ -1,0 +1,104 @@
+"""What users pass as X and y, checked and turned into arrays; each problem ends in an error that names it."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from polyshot.errors import InputError
+
+_DATES = "labels must be strings or numbers, not dates; convert them first, for example with y.astype(str)"
+
+
+def checked_features(estimator: Any, X: Any) -> NDArray[np.float64]:
+    """The features of queries as float64, if they match what the estimator was fitted to."""
+    return _validated(estimator, X, reset=False)  # type: ignore[no-any-return]
+
+
+def checked_examples(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Features as float64 and labels as a one-dimensional array; `reset` forgets the features of an earlier fit."""
+    X, y = _validated(estimator, X, _labels(y), reset=reset, ensure_min_samples=2 if reset else 1)
+    with warnings.catch_warnings():  # that many classes have one example is normal here
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        check_classification_targets(y)
+    return X, y
+
+
+def joined_labels(before: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+    """Old and new labels in one array of one type, which keeps every label as it is."""
+    if _kind(y) != _kind(before):
+        raise InputError(f"the labels are {_kind(before)} so far, not {_kind(y)}, as {y[0]!r} is")
+    if before.dtype.kind in "iu" and np.result_type(before, y).kind == "f":  # int64 with uint64
+        smallest, largest = (f(int(f(before)), int(f(y))) for f in (min, max))
+        if smallest < 0 and largest >= 2**63:
+            raise InputError(
+                f"no integer type holds labels from {smallest} to {largest}; use strings for labels beyond 2^63"
+            )
+        dtype = np.uint64 if largest >= 2**63 else np.int64
+        before, y = before.astype(dtype), y.astype(dtype)
+    return np.concatenate([before, y])
+
+
+def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
+    columns = list(getattr(X, "columns", ()))
+    if repeated := sorted({str(name) for name in columns if columns.count(name) > 1}):
+        raise InputError(f"X has more than one column named {', '.join(repeated)}; rename or drop the duplicates")
+    try:
+        return validate_data(estimator, _from_tensor("X", X), *y, dtype=np.float64, **options)
+    except OverflowError as error:
+        raise InputError(f"X holds integers too large for a float ({error}); rescale the features") from error
+
+
+def _labels(y: Any) -> Any:
+    """The labels as an array, unless scikit-learn's own checks have better words for what is wrong with them."""
+    if y is None:
+        return None
+    labels = np.asarray(_from_tensor("y", y))
+    if labels.dtype.kind in "mM":
+        raise InputError(_DATES)
+    if labels.dtype.kind in "fO":
+        _check_label_values(labels, y)
+    return labels
+
+
+def _check_label_values(labels: NDArray[Any], y: Any) -> None:
+    missing = int(np.sum(labels != labels)) if labels.dtype.kind == "f" else sum(map(_is_missing, labels.flat))
+    if missing:
+        raise InputError(
+            f"y has {missing:,} missing labels (NaN, NaT or None) of {labels.size:,}; drop those rows of X and y"
+        )
+    values = labels.flat if labels.dtype.kind == "O" else y if isinstance(y, list | tuple) else ()
+    if any(isinstance(x, int) and not -(2**53) <= x <= 2**53 for x in values):
+        raise InputError("y holds integers that do not fit into one 64-bit integer type; use strings instead")
+    if labels.dtype.kind == "O" and any(hasattr(x, "year") or isinstance(x, np.datetime64) for x in labels.flat):
+        raise InputError(_DATES)
+    if labels.dtype.kind == "O" and len({isinstance(x, str) for x in labels.flat}) > 1:
+        raise InputError("y mixes strings with other labels; use one type for all of them")
+
+
+def _is_missing(label: Any) -> bool:
+    """None, NaN, NaT and pandas' NA, the last of which has no truth value when compared."""
+    if label is None or type(label).__name__ in ("NAType", "NaTType"):
+        return True
+    return bool(isinstance(label, float | np.floating | np.datetime64) and label != label)
+
+
+def _from_tensor(name: str, x: Any) -> Any:
+    """A tensor as an array for scikit-learn's checks; everything else as it is."""
+    if not isinstance(x, Tensor):
+        return x
+    if x.is_meta:
+        raise InputError(f"{name} is a tensor on the meta device, which has a shape but no values")
+    if x.layout != torch.strided:
+        raise InputError(f"{name} is a sparse tensor; call to_dense() first")
+    x = x.detach().cpu().resolve_conj().resolve_neg()
+    return (x.double() if x.is_floating_point() else x).numpy()
+
+
+def _kind(labels: NDArray[Any]) -> str:
+    return {"b": "booleans", "i": "integers", "u": "integers", "f": "floats"}.get(labels.dtype.kind, "strings")

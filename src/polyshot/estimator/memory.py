@@ -1,0 +1,40 @@
+"""Whether there is memory for a fit, asked before the first large allocation."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from polyshot.errors import InputError
+from polyshot.estimator.inference import INFERENCES, ChainOptions
+from polyshot.gp import NUMBERS_AT_ONCE
+
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def needed_bytes(inference: str, n: int, n_way: int, n_features: int, options: ChainOptions) -> float:
+    """Peak memory of a fit beyond the data: the large terms with the factors that were measured (docs/estimator.md)."""
+    numbers = 12.0 * n * n + 60.0 * n * n_way + 8.0 * n * n_features + 6 * min(NUMBERS_AT_ONCE, n * n_way**2)
+    return 8 * (numbers + INFERENCES[inference].numbers(n, n_way, options))
+
+
+def memory_bytes() -> float:
+    """Memory of the machine, or of the container if that has less; infinite if the system reports neither."""
+    sizes = [float("inf")]
+    with contextlib.suppress(AttributeError, ValueError):  # only Unix has sysconf
+        sizes.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        sizes.append(float(_CONTAINER_LIMIT.read_text()))
+    return min(sizes)
+
+
+def check_memory(inference: str, n: int, n_way: int, n_features: int, options: ChainOptions) -> None:
+    """Refuse a fit that would not fit into memory."""
+    needed = needed_bytes(inference, n, n_way, n_features, options)
+    available = memory_bytes()
+    if needed > 0.8 * available:
+        cheapest = INFERENCES[inference] == INFERENCES["auto"]
+        advice = "" if cheapest else ' or use inference="propagation"'
+        raise InputError(
+            f"{n:,} examples of {n_way:,} classes need about {needed / 2**30:,.1f} GB with inference={inference!r}, "
+            f"but this machine has {available / 2**30:,.1f} GB; fit fewer examples per class{advice}"
+        )

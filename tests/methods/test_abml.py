@@ -161,11 +161,11 @@ def test_the_default_backbone_has_32_filters() -> None:
 
 
 def test_bad_options_are_refused() -> None:
-    with pytest.raises(InputError, match="abml's n_samples must be above 0, not 0"):
+    with pytest.raises(InputError, match="ABML: n_samples must be above 0, not 0"):
         ABML(SPACE, n_samples=0)
-    with pytest.raises(InputError, match="abml's start_variance must be above 0, not nan"):
+    with pytest.raises(InputError, match="ABML: start_variance must be above 0, not nan"):
         ABML(SPACE, start_variance=math.nan)
-    with pytest.raises(InputError, match="abml's train_samples must be above 0, not 0"):
+    with pytest.raises(InputError, match="ABML: train_samples must be above 0, not 0"):
         ABML(SPACE, train_samples=0)
 
 

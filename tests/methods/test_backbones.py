@@ -1,8 +1,13 @@
+from pathlib import Path
+
 import pytest
 import torch
+from torch import nn
 
 from polyshot.errors import InputError
-from polyshot.methods.backbones import BACKBONES, Conv4, SupportNorm, build_backbone, support_rows
+from polyshot.methods.backbones import Conv4, SupportNorm, build_backbone, find_backbone, support_rows
+from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
+from polyshot.task import Space
 
 
 @pytest.mark.parametrize(
@@ -98,10 +103,70 @@ def test_gradients_of_gradients_of_support_norm_are_right() -> None:
         assert torch.autograd.gradgradcheck(normalised, (x, norm.weight, norm.bias))
 
 
-def test_every_registered_backbone_can_be_built_by_name() -> None:
-    assert set(BACKBONES) == {"conv4", "identity"}
-    assert build_backbone("conv4", in_channels=1, width=8)(torch.rand(2, 1, 28, 28)).shape == (2, 8)
+def test_a_backbone_is_built_by_name_for_the_examples() -> None:
+    grey, colour = Space((1, 28, 28), 5), Space((3, 84, 84), 5)
+    assert build_backbone("conv4", grey)(torch.rand(2, 1, 28, 28)).shape == (2, 64)
+    assert build_backbone("conv4", colour)(torch.rand(2, 3, 84, 84)).shape == (2, 1600)
     x = torch.rand(2, 5)
-    assert torch.equal(build_backbone("identity")(x), x)
-    with pytest.raises(InputError, match="no backbone 'resnet'; there is conv4, identity"):
-        build_backbone("resnet")
+    assert torch.equal(build_backbone("identity", Space((5,), 3))(x), x)
+
+
+def test_a_backbone_is_built_by_its_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_networks.py").write_text(NETWORKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    space = Space((3, 8, 8), 5)
+    backbone = build_backbone("my_networks:Pooled", space)
+    assert type(backbone) is find_backbone("my_networks:Pooled")
+    assert backbone(torch.rand(2, 3, 8, 8)).shape == (2, 3)
+    assert backbone.calls == 1  # building it left it alone
+    assert build_backbone("torch.nn:Flatten", space)(torch.rand(2, 3, 8, 8)).shape == (2, 192)
+
+
+NETWORKS = """
+from torch import nn
+
+class Pooled(nn.Module):
+    def __init__(self, in_channels):
+        super().__init__()
+        self.scale, self.calls = nn.Linear(in_channels, 3), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.scale(x.mean((2, 3)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet", "unknown backbone 'resnet'; choose from conv4, identity"),
+        ("no_such_module:Net", "the backbone 'no_such_module:Net' cannot be imported .*No module named"),
+        ("torch.nn:NoSuchNet", "cannot be imported .*NoSuchNet.*such as my_networks:ResNet"),
+        ("math:pi", "the backbone 'math:pi' is a float; give the path of a class"),
+        ("fractions:Fraction", r"'fractions:Fraction' does not work for characters .*not an nn\.Module"),
+        ("torch.nn:Linear", r"'torch.nn:Linear' does not work for characters of shape \[1, 28, 28\]"),
+        ("torch.nn:LSTM", "'torch.nn:LSTM' does not work"),
+    ],
+)
+def test_an_unusable_backbone_is_an_input_error(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build_backbone(name, Space((1, 28, 28), 5))
+
+
+def test_conv4_does_not_take_embeddings() -> None:
+    with pytest.raises(InputError, match=r"'conv4' does not work for embeddings of shape \[12\]"):
+        build_backbone("conv4", Space((12,), 5))
+
+
+def test_tied_weights_are_saved_and_loaded(tmp_path: Path) -> None:
+    def tied() -> nn.Sequential:
+        network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        network[1].weight = network[0].weight
+        return network
+
+    first, second = tied(), tied()
+    save_checkpoint(tmp_path / "weights.safetensors", first.state_dict(), {})
+    second.load_state_dict(load_checkpoint(tmp_path / "weights.safetensors")[0])
+    x = torch.rand(3, 4)
+    assert torch.equal(first(x), second(x))
+    assert second[1].weight is second[0].weight

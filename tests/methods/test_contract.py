@@ -1,4 +1,4 @@
-"""What every method of the registry must do; a new line in METHODS is tested here by itself."""
+"""What every registered method must do; a new line in METHODS is tested here automatically."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ def assert_close(one: Prediction, other: Prediction, tolerance: float = 1e-5) ->
 
 @contextmanager
 def restored(module: nn.Module) -> Iterator[None]:
-    """Afterwards the state is what it was."""
+    """Afterwards the state is the same as before."""
     state = {name: value.clone() for name, value in module.state_dict().items()}
     yield
     module.load_state_dict(state)
@@ -74,7 +74,8 @@ def test_gradients_reach_every_parameter(name: str, options: dict[str, Any], spa
     method = build(name, options, space)
     if not list(method.parameters()):
         pytest.skip(f"{name} has no parameters of its own")
-    for seed in range(20):  # a loss may be random in what it teaches
+    unreached: list[str] = []
+    for seed in range(20):  # a loss may reach different parameters from draw to draw
         method.loss(episode(space), rng(seed)).backward()
         unreached = [key for key, p in method.named_parameters() if p.grad is None or not bool(p.grad.any())]
         if not unreached:
@@ -133,7 +134,7 @@ def test_permuting_the_classes_permutes_the_prediction(name: str, options: dict[
     ours, theirs = probabilities(task), probabilities(renamed)[..., permutation]
     error = ((ours.var(0) + theirs.var(0)) / 12).sqrt()
     assert bool(((ours.mean(0) - theirs.mean(0)).abs() < 5 * error + 1e-6).all())
-    assert float(error.max()) < 0.02  # else the line above says nothing
+    assert float(error.max()) < 0.02  # otherwise the line above would prove nothing
 
 
 @every_method

@@ -1,4 +1,4 @@
-"""Bad input is an InputError of ours, whatever the method."""
+"""Bad input raises an InputError, whatever the method."""
 
 import subprocess
 import sys
@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 from every_method import build, every_method
-from torch import Tensor
-from toy_tasks import VECTORS, episode
+from torch import Tensor, nn
+from toy_tasks import IMAGES, VECTORS, episode
 
 from polyshot.errors import InputError
 from polyshot.methods import METHODS, build_method
+from polyshot.methods.ove_gp import OVEGP
 from polyshot.system.settings import keyword_settings
-from polyshot.task import LabelledSet
+from polyshot.task import LabelledSet, Space
 
 
 def broken_supports() -> Iterator[Any]:
@@ -56,7 +57,7 @@ def test_an_unknown_option_is_an_input_error_that_names_the_known_ones(name: str
         build_method(name, VECTORS, None, {**options, "colour": "red"})
 
 
-def test_constructors_refuse_a_choice_that_there_is_not() -> None:
+def test_constructors_refuse_an_unknown_choice() -> None:
     code = """
 from polyshot.errors import InputError
 from polyshot.methods import METHODS
@@ -70,8 +71,8 @@ for name, method in METHODS.items():
         except InputError as error:
             print(key, "neither" in str(error))
         else:
-            print(name, key, "taken")
-"""  # in a process without the type checks of the test run
+            print(name, key, "accepted")
+"""  # in a process without the test run's type checks
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     said = set(done.stdout.splitlines())
     choices = {key for method in METHODS.values() for key, option in keyword_settings(method).items() if option.choices}
@@ -79,5 +80,24 @@ for name, method in METHODS.items():
 
 
 def test_an_unknown_method_is_an_input_error_that_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no method 'protnet'; there are feature-transfer, .*protonet"):
+    with pytest.raises(InputError, match=r"unknown method 'protnet'; choose from feature-transfer, .*protonet"):
         build_method("protnet", VECTORS)
+
+
+def test_a_subclass_may_have_fewer_options() -> None:
+    class Plain(OVEGP):
+        """The one-vs-each GP without options."""
+
+        def __init__(self, space: Space, backbone: nn.Module | None = None) -> None:
+            super().__init__(space, backbone, inference="gibbs", test_steps=2)
+
+    task = episode(VECTORS)
+    assert Plain(VECTORS).adapt(task.support, task.n_way)(task.query.x).log_probs.shape == (9, 3)
+
+
+@every_method
+def test_a_backbone_that_does_not_return_vectors_is_an_input_error(name: str, options: dict[str, Any]) -> None:
+    if name == "relationnet":
+        pytest.skip("compares maps")
+    with pytest.raises(InputError, match=r"needs a backbone that returns vectors; this one returns \[1, 16, 16\]"):
+        build(name, options, IMAGES, nn.Identity())

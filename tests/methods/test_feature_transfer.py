@@ -26,7 +26,7 @@ def by_torch(layer: nn.Module, x: Tensor, y: Tensor, n_passes: int, rng: np.rand
 
 @pytest.fixture
 def task() -> LabelledSet:
-    """Ten examples of three classes, in no order: two full batches and half a one."""
+    """Ten examples of three classes, mixed: two full batches and half of one."""
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(10, 6)))
     return LabelledSet(x, torch.tensor([2, 0, 1, 1, 2, 0, 1, 1, 2, 1]))
 
@@ -67,7 +67,7 @@ class _Scaled(nn.Module):
 
 
 @pytest.mark.parametrize("method", [FeatureTransfer, BaselinePlusPlus])
-def test_clear_classes_are_told_apart_by_the_new_layer(method: type[FeatureTransfer]) -> None:
+def test_the_new_layer_separates_clear_classes(method: type[FeatureTransfer]) -> None:
     centres = 3 * torch.eye(5, 12)
     x = centres.repeat_interleave(5, 0) + 0.2 * torch.randn(25, 12, generator=torch.Generator().manual_seed(0))
     predictor = method(VECTORS).adapt(LabelledSet(x, torch.arange(5).repeat_interleave(5)), 5)
@@ -108,11 +108,11 @@ def test_the_loss_is_the_cross_entropy_of_support_and_query_together(method: typ
 
 
 def test_more_classes_than_the_classifier_has_are_an_input_error() -> None:
-    with pytest.raises(InputError, match="knows 3 classes; the batch has 4"):
+    with pytest.raises(InputError, match="was built for 3 classes, the batch has 4"):
         FeatureTransfer(Space((12,), 3)).loss(episode(VECTORS, 4), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("option", ["n_passes", "inner_rate"])
 def test_the_options_must_be_positive(option: str) -> None:
-    with pytest.raises(InputError, match=f"{option} must be above 0"):
+    with pytest.raises(InputError, match=f"Feature Transfer: {option} must be above 0, not 0"):
         FeatureTransfer(VECTORS, **{option: 0 if option == "n_passes" else 0.0})

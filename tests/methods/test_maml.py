@@ -117,10 +117,10 @@ def test_the_protocols_steps_depend_on_the_images() -> None:
 
 
 def test_bad_options_are_refused() -> None:
-    with pytest.raises(InputError, match=r"maml's inner_rate must be above 0, not -1\.0"):
+    with pytest.raises(InputError, match=r"MAML: inner_rate must be above 0, not -1\.0"):
         build_method("maml", VECTORS, None, {"inner_rate": -1.0})
-    with pytest.raises(InputError, match="gives vectors, this one gives"):
+    with pytest.raises(InputError, match="needs a backbone that returns vectors"):
         MAML(Space((1, 8, 8), 10), nn.Conv2d(1, 2, 3))
     method = linear_maml(head="per-class", n_way=4)
-    with pytest.raises(InputError, match="for 4 ways here, not 2; head=zero takes any"):
+    with pytest.raises(InputError, match="built for n_way=4, not 2; train it with n_way=2, or with head=zero"):
         method.adapt(task().support, 2)

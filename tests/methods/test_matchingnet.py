@@ -86,5 +86,5 @@ def test_log_probabilities_stay_finite_where_probabilities_underflow() -> None:
 
 
 def test_no_reading_is_an_input_error() -> None:
-    with pytest.raises(InputError, match="n_reads must be above 0"):
+    with pytest.raises(InputError, match="MatchingNet: n_reads must be above 0, not 0"):
         MatchingNet(VECTORS, n_reads=0)

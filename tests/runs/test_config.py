@@ -118,10 +118,10 @@ def test_a_wrong_toml_file_is_named(text: str, message: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"method": "ove"}, "no method 'ove'; there are feature-transfer"),
+        ({"method": "ove"}, "unknown method 'ove'; choose from feature-transfer"),
         ({"method": ["ove-gp"]}, "method must be a name"),
         ({"scenario": 3}, "scenario must be a name"),
-        ({"backbone": "resnet"}, "no backbone 'resnet'"),
+        ({"backbone": "resnet"}, "unknown backbone 'resnet'"),
         ({"budget": "huge"}, "paper or quick"),
         ({"shots": 0}, "shots is at least 1"),
         ({"epochs": 1.5}, "epochs must be a whole number"),

@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_before_the_weights_are_spoilt
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        ("ove-gp", {"backbone": "conv4"}, "a set of embeddings, which the backbone conv4 cannot take"),
+        ("ove-gp", {"backbone": "conv4"}, "the backbone 'conv4' does not work for embeddings"),
         ("ove-gp", {"meta_batch": 3}, "no whole number of 3s"),
     ],
 )
@@ -209,7 +209,7 @@ def test_only_a_method_that_trains_on_batches_needs_a_batch_of_examples(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "ove", "--scenario", "glyphs"], "no method 'ove'"),
+        (["--method", "ove", "--scenario", "glyphs"], "unknown method 'ove'"),
         (["--method", "ove-gp", "--scenario", "mnist"], "no scenario 'mnist'"),
         (["--method", "ove-gp", "--scenario", "glyphs", "--option", "chains=3"], "unknown setting 'chains'"),
         (["--method", "ove-gp", "--scenario", "glyphs", "--option", "n_chains"], "--option takes NAME=VALUE"),

@@ -1,9 +1,9 @@
 """ABML: Ravi & Beatson, "Amortized Bayesian Meta-Learning", ICLR 2019.
 
-MAML with a distribution in place of every weight. The weights of a task come from a Gaussian prior shared by all tasks;
-its mean and variance are learned. The task's posterior, a Gaussian too, starts at the prior and takes a few gradient
-steps on the support set's negative log-likelihood plus its KL divergence from the prior (Bayes by backprop). Training
-minimises the same for support and query together with respect to the prior, through the steps.
+MAML with a distribution in place of every weight. All tasks share a Gaussian prior over the weights; its mean and
+variance are learned. A task's posterior, also Gaussian, starts at the prior and takes a few gradient steps on the
+support set's negative log-likelihood plus its KL divergence from the prior (Bayes by backprop). Training minimises the
+same for support and query together with respect to the prior, through the steps.
 """
 
 import math
@@ -16,23 +16,46 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from polyshot.methods.backbones import Conv4, support_rows
-from polyshot.methods.base import FewShotMethod, QueryFunction
+from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
 from polyshot.methods.gaussian_layers import GaussianLayer, gaussian_kl, normal_like, sampling, with_gaussian_weights
-from polyshot.methods.inner_loop import Tensors, average, check_positive, gradient_step, n_features, ranks_of_appearance
+from polyshot.methods.inner_loop import Tensors, average, gradient_step, ranks_of_appearance
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
-_ALPHA, _BETA = 1.0, 0.01  # the Gamma prior of the weights' precisions
+_ALPHA, _BETA = 1.0, 0.01  # of the Gamma prior on the weights' precisions
 
 
 class ABML(FewShotMethod):
-    """Gaussian weights; the posterior by gradient steps from a learned prior.
+    """Gaussian weights; the posterior is reached by gradient steps from a learned prior.
 
-    n_samples is the number of draws for every expectation; train_samples, where given, for those of training alone.
-    inner_kl and outer_kl weigh the divergence against the mean cross-entropy; n_tasks is the number of episodes of a
-    training, over which the prior's own prior counts once. start_variance and start_head_variance are the prior's
-    before training, the latter for the last layer, whose prior is one row, the same for all classes.
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example; its Conv2d and Linear layers are made Gaussian. By default Conv4 with 32 filters
+        and the support set's statistics for images.
+    n_steps : int
+        Gradient steps per task.
+    n_samples : int
+        Draws per expectation.
+    train_samples : int, optional
+        Draws per expectation in training. By default `n_samples`.
+    inner_rate : float
+        Learning rate of the gradient steps.
+    inner_kl : float
+        Weight of the KL divergence in the gradient steps, relative to the mean cross-entropy.
+    outer_kl : float
+        Weight of the KL divergence in the training loss, relative to the mean cross-entropy.
+    n_tasks : int
+        Training episodes in all. The hyper-prior of the prior counts once over all of them.
+    start_variance : float
+        The prior's variance before training.
+    start_head_variance : float
+        The same for the last layer, whose prior is the same for all classes.
     """
 
+    title = "ABML"
+    citation = 'Ravi & Beatson, "Amortized Bayesian Meta-Learning", ICLR 2019'
     embeds_once = False
 
     def __init__(
@@ -51,13 +74,12 @@ class ABML(FewShotMethod):
         start_head_variance: float = 1e-3,
     ) -> None:
         super().__init__(space, backbone)
-        check_positive("abml", n_steps=n_steps, n_samples=n_samples, inner_rate=inner_rate, n_tasks=n_tasks)
-        check_positive("abml", start_variance=start_variance, start_head_variance=start_head_variance)
-        if train_samples is not None:
-            check_positive("abml", train_samples=train_samples)
         self.n_steps = n_steps
         self.n_samples = n_samples
         self.train_samples = n_samples if train_samples is None else train_samples
+        self.check_positive(n_steps=n_steps, n_samples=n_samples, inner_rate=inner_rate, n_tasks=n_tasks)
+        self.check_positive(train_samples=self.train_samples)
+        self.check_positive(start_variance=start_variance, start_head_variance=start_head_variance)
         self.inner_rate = inner_rate
         self.inner_kl = inner_kl
         self.outer_kl = outer_kl
@@ -79,7 +101,7 @@ class ABML(FewShotMethod):
         return logits
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
-        """Mean cross-entropy of support and query under the posterior, its KL from the prior, the prior's own prior."""
+        """Mean cross-entropy of support and query, plus the weighted KL divergence and hyper-prior."""
         support, query, n_way = episode
         prior = self._prior(n_way)
         with sampling(self, self._generator(rng)):
@@ -91,7 +113,7 @@ class ABML(FewShotMethod):
         return cost + self.outer_kl * (self._kl(posterior, prior) + self._hyper_prior() / self.n_tasks)
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
-        """Weights drawn from the posterior, the same for all queries; the support set is kept for its statistics."""
+        """Keep weights drawn from the posterior, the same for all queries, and the support set for its statistics."""
         ranks, generator = ranks_of_appearance(support.y, n_way), self._generator(rng)
         ranked = LabelledSet(support.x, ranks[support.y])
         with torch.enable_grad(), sampling(self, generator):
@@ -111,7 +133,7 @@ class ABML(FewShotMethod):
         return torch.Generator(device).manual_seed(int(rng.integers(2**63)))
 
     def _prior(self, n_way: int) -> Tensors:
-        """Mean and log-variance of every weight, by their names in the method."""
+        """Mean and log-variance of each weight, by their names in the method."""
         parameters = dict(self.named_parameters())
         prior = {name: parameters[name] for names in self._names for name in names}
         return prior | {name: prior[name].expand(n_way, -1) for name in ("head.layer.weight", "head.log_variance")}
@@ -120,8 +142,8 @@ class ABML(FewShotMethod):
         def objective(posterior: Tensors) -> Tensor:
             return self._cross_entropy(posterior, n_samples, support) + self.inner_kl * self._kl(posterior, prior)
 
-        # The KL's curvature in a mean is inner_kl / prior variance. With this rate the KL's part of the step is an
-        # implicit one, stable however small the variance.
+        # The KL's curvature in a mean is inner_kl / prior variance. This rate makes the KL's part of the step
+        # implicit, so that it is stable however small the variance is.
         rates: dict[str, float | Tensor] = {v: self.inner_rate for _, v in self._names}
         rates |= {
             m: self.inner_rate / (1 + self.inner_rate * self.inner_kl * (-prior[v]).exp()) for m, v in self._names
@@ -132,7 +154,7 @@ class ABML(FewShotMethod):
         return posterior
 
     def _cross_entropy(self, posterior: Tensors, n_samples: int, *sets: LabelledSet) -> Tensor:
-        """The mean over n_samples draws a row; the first set, the support set, gives the statistics."""
+        """The mean over n_samples draws per row; the first set is the support set, which gives the statistics."""
         x = torch.cat([part.x.repeat(n_samples, *[1] * (part.x.ndim - 1)) for part in sets])
         y = torch.cat([part.y.repeat(n_samples) for part in sets])
         with support_rows(self.backbone, n_samples * len(sets[0].x)):
@@ -143,7 +165,7 @@ class ABML(FewShotMethod):
         return torch.stack(terms).sum()
 
     def _hyper_prior(self) -> Tensor:
-        """-log N(means; 0, 1) - log Gamma(precisions; 1, 0.01), without constants."""
+        """-log N(means; 0, 1) - log Gamma(precisions; 1, 0.01), up to constants."""
         parameters = dict(self.named_parameters())
         means = torch.cat([parameters[m].flatten() for m, _ in self._names])
         log_precisions = -torch.cat([parameters[v].flatten() for _, v in self._names])

@@ -1,5 +1,8 @@
-"""Backbones: image batches to feature vectors. Any nn.Module that does so can take their place."""
+"""Backbones: networks that turn batches of examples into features. Any nn.Module that does so can take their place."""
 
+import copy
+import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -9,39 +12,49 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyshot.errors import InputError
+from polyshot.system.registry import Registry
+from polyshot.task import Space
 
 
 class Conv4(nn.Module):
-    """Four blocks of 3x3 convolution, batch normalisation, ReLU and 2x2 max-pooling (the paper's Conv4).
+    """The paper's Conv4: four blocks of 3x3 convolution, batch normalisation, ReLU and 2x2 max-pooling.
 
-    28x28 grey images give 64 features, 84x84 colour images 1600. `flatten=False` keeps the map
-    [n, width, h, w] (relation networks). `norm="batch"` is ordinary batch normalisation: the batch's statistics in
-    training, running ones in evaluation; `norm="support"` is SupportNorm (MAML and ABML).
+    28x28 grey images give 64 features, 84x84 colour images 1600.
+
+    Parameters
+    ----------
+    in_channels : int
+        1 for grey images, 3 for colour images.
+    width : int
+        Filters per convolution.
+    flatten : bool
+        Whether to return vectors. False keeps the feature maps [n, width, h, w], for relation networks.
+    norm : {"batch", "support"}
+        "batch" is ordinary batch normalisation: the batch's statistics in training, running ones in evaluation.
+        "support" is `SupportNorm`, for MAML and ABML.
     """
 
     def __init__(
         self, in_channels: int, width: int = 64, flatten: bool = True, norm: Literal["batch", "support"] = "batch"
     ) -> None:
         super().__init__()
-        if norm not in _NORMS:
-            raise InputError(f"no norm {norm!r}; there is {', '.join(_NORMS)}")
         channels = [in_channels, width, width, width]
-        self.blocks = nn.Sequential(*(_block(c, width, _NORMS[norm]) for c in channels))
+        self.blocks = nn.Sequential(*(_block(c, width, _NORMS.find(norm)) for c in channels))
         self.flatten = flatten
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n *features"]:
-        """Features [n, width * (h // 16) * (w // 16)], or the map."""
+        """Features [n, width * (h // 16) * (w // 16)], or the feature maps."""
         x = self.blocks(x.contiguous(memory_format=torch.channels_last))
         return x.flatten(1) if self.flatten else x
 
 
 class SupportNorm(nn.Module):
-    """Batch normalisation by the support set's statistics, in training and evaluation alike; it keeps none.
+    """Batch normalisation by the support set's statistics, both in training and in evaluation.
 
-    Bronskill et al., "TaskNorm: Rethinking Batch Normalization for Meta-Learning", ICML 2020 (there "MetaBN"). The
-    statistics are those of the first rows, as many as `support_rows` says, of all rows outside it; so a query is
-    normalised in the same way whatever queries are beside it.
+    Bronskill et al., "TaskNorm: Rethinking Batch Normalization for Meta-Learning", ICML 2020 (there "MetaBN"). Inside
+    `support_rows` the statistics are those of the first rows, outside it those of all rows. So a query is normalised
+    the same way whatever other queries are in the batch. No running statistics are kept.
     """
 
     def __init__(self, n_channels: int, eps: float = 1e-5) -> None:
@@ -52,7 +65,7 @@ class SupportNorm(nn.Module):
         self.n_support: int | None = None
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        """(x - mean) / sd * weight + bias, channel by channel."""
+        """(x - mean) / sd * weight + bias, per channel."""
         rows = x[: self.n_support]
         mean = rows.mean((0, 2, 3), keepdim=True)
         variance = (rows - mean).square().mean((0, 2, 3), keepdim=True)  # torch.var_mean is slower
@@ -73,7 +86,7 @@ def support_rows(module: nn.Module, n_support: int) -> Iterator[None]:
             norm.n_support = None
 
 
-_NORMS: dict[str, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm2d, "support": SupportNorm}
+_NORMS = Registry[Callable[[int], nn.Module]]("norm", {"batch": nn.BatchNorm2d, "support": SupportNorm})
 
 
 def _block(in_channels: int, width: int, norm: Callable[[int], nn.Module]) -> nn.Sequential:
@@ -81,15 +94,63 @@ def _block(in_channels: int, width: int, norm: Callable[[int], nn.Module]) -> nn
         nn.Conv2d(in_channels, width, kernel_size=3, padding=1),
         norm(width),
         nn.MaxPool2d(2),
-        nn.ReLU(),  # the same as before the pooling, on a quarter of the numbers
+        nn.ReLU(),  # the same result as before the pooling, on a quarter of the numbers
     )
 
 
-BACKBONES: dict[str, Callable[..., nn.Module]] = {"conv4": Conv4, "identity": nn.Identity}
+BACKBONES: Registry[Callable[..., nn.Module]] = Registry(
+    "backbone", {"conv4": Conv4, "identity": nn.Identity}, "polyshot.backbones"
+)
 
 
-def build_backbone(name: str, **options: int | bool | str) -> nn.Module:
-    """A backbone by name; `identity` is for embeddings and takes no options."""
-    if name not in BACKBONES:
-        raise InputError(f"no backbone {name!r}; there is {', '.join(BACKBONES)}")
-    return BACKBONES[name](**options)
+def find_backbone(name: str) -> Callable[..., nn.Module]:
+    """The class of a backbone, by its registered name or its import path.
+
+    Parameters
+    ----------
+    name : str
+        A name in `BACKBONES`, or an import path such as "my_package.networks:ResNet".
+
+    Returns
+    -------
+    callable
+        Returns an nn.Module; `build_backbone` passes it `in_channels` if it has such a parameter.
+
+    Examples
+    --------
+    >>> find_backbone("torch.nn:Flatten")
+    <class 'torch.nn.modules.flatten.Flatten'>
+    """
+    if ":" not in name:
+        return BACKBONES.find(name)
+    module, _, attribute = name.partition(":")
+    try:
+        kind = getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        raise InputError(
+            f"the backbone {name!r} cannot be imported ({type(error).__name__}: {error}); give a module that Python "
+            "finds from here and a class in it, such as my_networks:ResNet"
+        ) from error
+    if not callable(kind):
+        raise InputError(f"the backbone {name!r} is a {type(kind).__name__}; give the path of a class of nn.Module")
+    backbone: Callable[..., nn.Module] = kind
+    return backbone
+
+
+def build_backbone(name: str, space: Space) -> nn.Module:
+    """A new backbone for these examples, by registered name or import path (`find_backbone`)."""
+    kind = find_backbone(name)
+    options = {"in_channels": space.shape[0]} if "in_channels" in inspect.signature(kind).parameters else {}
+    try:
+        backbone = kind(**options)
+        if not isinstance(backbone, nn.Module):
+            raise TypeError(f"it is a {type(backbone).__name__}, not an nn.Module")
+        with torch.no_grad():
+            features = copy.deepcopy(backbone).eval()(torch.zeros(2, *space.shape))
+        if not isinstance(features, Tensor) or len(features) != 2:
+            raise TypeError("it does not return one tensor with a row per example")
+    except Exception as error:
+        raise InputError(
+            f"the backbone {name!r} does not work for {space.kind} of shape {list(space.shape)}: {error}"
+        ) from error
+    return backbone

@@ -1,17 +1,20 @@
 """The contract of a few-shot method: how it learns from episodes, and how it classifies given a support set.
 
-A new method is one file with a subclass of `FewShotMethod` that opens with its citation, and one line in
-`methods/__init__.py`; the contract tests, training, evaluation and the command line pick it up from there. It writes
+A new method is one file with a subclass of `FewShotMethod` and one line in `methods/__init__.py` (or a call of
+`METHODS.register` in a module of your own). The contract tests, training, evaluation, tables and the command line then
+know it. docs/methods/README.md has a skeleton. The subclass defines
 
+- `title` and `citation`;
 - `__init__(self, space, backbone=None, *, option: type = default, ...)`: the options appear in `polyshot methods`;
 - `loss(episode, rng)`: what training minimises;
 - `condition(support, n_way, rng)`: a function from queries to a Prediction, given a support set.
 
-Randomness comes from the numpy generator alone. `condition` and what it returns run in evaluation mode and without
-gradients (MAML and its kin enable them for their inner steps), and answer each query as if it were the only one.
+All randomness comes from the numpy generator. `condition` and the function it returns run in evaluation mode and
+without gradients (methods with gradient steps per task enable them for those steps). Each query is answered as if it
+were the only one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -22,6 +25,7 @@ from torch import Tensor, nn
 from polyshot.errors import InputError
 from polyshot.gp import Seed, as_generator
 from polyshot.methods.backbones import Conv4
+from polyshot.system.settings import check_choices, keyword_settings
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 QueryFunction: TypeAlias = Callable[[Tensor], Prediction]
@@ -29,17 +33,38 @@ _ROWS = 1024  # queries that go through the network at once
 
 
 class FewShotMethod(nn.Module):
-    """Base of all methods.
+    """Base class of all methods.
 
-    trains_on: "episodes", or "batches" of all training classes for methods that train a plain classifier first
-    (a batch is an Episode with an empty query set and n_way = n_classes).
-    embeds_once: the backbone does not change with the support set, so that each example's features can be kept.
-    meta_batch: episodes a training step unless the user says otherwise.
+    Parameters
+    ----------
+    space : Space
+        What the method is built for: the shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Turns examples into features. By default `default_backbone(space)`.
+
+    Attributes
+    ----------
+    title : str
+        The method's name as the paper writes it.
+    citation : str
+        Who proposed the method: authors, title, venue and year.
+    trains_on : {"episodes", "batches"}
+        "batches" is for methods that first train a plain classifier of all training classes. A batch is an Episode
+        with an empty query set and n_way = n_classes.
+    embeds_once : bool
+        Whether the backbone is the same for every support set, so that the features of each example can be kept.
+    meta_batch : int
+        Episodes per training step, unless the user says otherwise.
+    title_options : tuple of str
+        Options that `short_title` already names.
     """
 
+    title: ClassVar[str]
+    citation: ClassVar[str]
     trains_on: ClassVar[Literal["episodes", "batches"]] = "episodes"
     embeds_once: ClassVar[bool] = True
     meta_batch: ClassVar[int] = 1
+    title_options: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, space: Space, backbone: nn.Module | None = None) -> None:
         super().__init__()
@@ -51,9 +76,32 @@ class FewShotMethod(nn.Module):
         """Conv4 for images, nothing for embeddings."""
         return nn.Identity() if space.kind == "embeddings" else Conv4(space.shape[0])
 
+    @classmethod
+    def full_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The given options, and the defaults of all others."""
+        return {name: option.default for name, option in keyword_settings(cls).items()} | dict(options)
+
+    @classmethod
+    def kernel_title(cls, options: Mapping[str, Any]) -> str:
+        """The title of the kernel that the options choose; empty for a method without kernels."""
+        return ""
+
+    @classmethod
+    def short_title(cls, options: Mapping[str, Any]) -> str:
+        """The row's label in the paper's tables: the title, for a GP with kernel and objective."""
+        return cls.title
+
+    @classmethod
+    def row_title(cls, options: Mapping[str, Any]) -> str:
+        """The full label of a table row: `short_title`, then every other option that is not the default."""
+        defaults = cls.full_options({})
+        given = [name for name in cls.full_options(options) if name in options and name not in cls.title_options]
+        other = [f"{name} {options[name]}" for name in given if options[name] != defaults.get(name)]
+        return ", ".join([cls.short_title(options), *other])
+
     @property
     def learns(self) -> bool:
-        """Whether there are weights on these data: prototypes of given embeddings have none."""
+        """Whether there are weights to train. ProtoNet on embeddings, for example, has none."""
         return any(True for _ in self.parameters())
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
@@ -61,17 +109,31 @@ class FewShotMethod(nn.Module):
         raise NotImplementedError
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
-        """Condition on a support set: a function from queries [Q, ...] to their Prediction."""
+        """Condition on a support set; returns a function from queries [Q, ...] to their Prediction."""
         raise NotImplementedError
 
     def adapt(self, support: LabelledSet, n_way: int, seed: Seed = 0) -> "Predictor":
-        """Condition on a support set: x [N, ...], y [N] in 0..n_way-1, balanced or not."""
+        """Condition on a support set and return a predictor.
+
+        Parameters
+        ----------
+        support : LabelledSet
+            Examples x [N, ...] with labels y [N] in 0..n_way-1, at least one per class.
+        n_way : int
+            The number of classes.
+        seed : int or numpy Generator
+            The same seed gives the same predictions.
+
+        Returns
+        -------
+        Predictor
+        """
         support = check_support(support, n_way)
         with evaluating(self):
             return Predictor(self, self.condition(support, n_way, as_generator(seed)), support.x.shape[1:])
 
     def losses(self, episodes: Sequence[Episode], rngs: Sequence[np.random.Generator]) -> Iterator[Tensor]:
-        """The losses of the episodes of one step, [B] in all, in as many pieces as memory is best served by."""
+        """The losses of one step's episodes, [B] in all, in as many pieces as suit memory best."""
         for k in averaged_statistics(self, len(episodes)):
             yield self.loss(episodes[k], rngs[k])[None]
 
@@ -83,15 +145,25 @@ class FewShotMethod(nn.Module):
         ]
 
     def calibrate(self, episodes: Sequence[Episode]) -> None:
-        """Choose what only prediction has, if there is anything, by validation episodes."""
+        """Choose by validation episodes what only prediction uses; most methods have nothing to choose."""
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """The optimiser's groups; a method may give some parameters another rate."""
+        """The optimiser's parameter groups; a method may give some parameters another rate."""
         return [{"params": list(self.parameters()), "lr": learning_rate}]
+
+    def check_positive(self, **values: float | int) -> None:
+        """Refuse rates and counts that are not above zero, with an InputError."""
+        for name, value in values.items():
+            if not value > 0:
+                raise InputError(f"{self.title}: {name} must be above 0, not {value}")
+
+    def check_choices(self, **values: str) -> None:
+        """Refuse, with an InputError, a value that is not among the choices of this class's option of that name."""
+        check_choices(self.title, type(self), **values)
 
 
 class Predictor:
-    """A method conditioned on a support set: queries [Q, ...] to log_probs and scores [Q, C]."""
+    """A method conditioned on a support set; call it with queries [Q, ...] to get their Prediction."""
 
     def __init__(self, method: FewShotMethod, query: QueryFunction, shape: torch.Size) -> None:
         self._method = method
@@ -102,26 +174,26 @@ class Predictor:
         """Predict every query, each as if it were the only one."""
         if x.shape[1:] != self._shape:
             raise InputError(f"queries must be [Q, {', '.join(map(str, self._shape))}], not {list(x.shape)}")
-        if not bool(torch.isfinite(x).all()):
-            raise InputError("the queries hold NaN or infinity")
-        with evaluating(self._method):
-            parts = [self._query(rows) for rows in torch.split(x, _ROWS)] if len(x) else []
-        if not parts:
+        if len(x) == 0:
             raise InputError("there is no query; at least one row is needed")
-        variances = [p.variance for p in parts if p.variance is not None]
-        log_probs, scores = torch.cat([p.log_probs for p in parts]), torch.cat([p.scores for p in parts])
-        return Prediction(log_probs, scores, torch.cat(variances) if variances else None)
+        if not bool(torch.isfinite(x).all()):
+            raise InputError("the queries contain NaN or infinity; remove or replace those values")
+        with evaluating(self._method):
+            parts = [self._query(rows) for rows in torch.split(x, _ROWS)]
+        return Prediction._make(None if part[0] is None else torch.cat(part) for part in zip(*parts, strict=True))
 
 
 def check_support(support: LabelledSet, n_way: int) -> LabelledSet:
-    """The support set, if it has examples of each of at least two classes."""
+    """The support set with int64 labels; it must have examples of each of at least two classes."""
     x, y = support
     if n_way < 2:
-        raise InputError(f"classification needs at least two classes, n_way is {n_way}")
+        raise InputError(f"classification needs at least two classes; n_way is {n_way}")
     if len(x) == 0 or x.ndim < 2 or y.shape != x.shape[:1]:
-        raise InputError(f"a support set is x [N, ...] with labels y [N], N > 0; got {list(x.shape)}, {list(y.shape)}")
+        raise InputError(
+            f"a support set is x [N, ...] with labels y [N], N > 0; the shapes are {list(x.shape)} and {list(y.shape)}"
+        )
     if not bool(torch.isfinite(x).all()):
-        raise InputError("the support set holds NaN or infinity")
+        raise InputError("the support set contains NaN or infinity; remove or replace those values")
     labels = sorted(set(y.tolist()))
     if y.is_floating_point() or labels != list(range(n_way)):
         raise InputError(
@@ -136,9 +208,19 @@ def feature_shape(backbone: nn.Module, space: Space) -> tuple[int, ...]:
         return tuple(backbone(torch.zeros(2, *space.shape)).shape[1:])
 
 
+def n_features(backbone: nn.Module, space: Space) -> int:
+    """The number of features of a backbone that returns one vector per example; another one is an InputError."""
+    shape = feature_shape(backbone, space)
+    if len(shape) != 1:
+        raise InputError(
+            f"this method needs a backbone that returns vectors; this one returns {list(shape)} per example"
+        )
+    return shape[0]
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode and no gradients inside, what it was afterwards."""
+    """Evaluation mode and no gradients inside; afterwards every part is in the mode it was in before."""
     was_training = {part: part.training for part in module.modules()}
     module.eval()
     try:
@@ -150,11 +232,11 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def averaged_statistics(module: nn.Module, n: int) -> Iterator[int]:
-    """Count 0..n-1; every count begins with the same running statistics, and their mean is kept at the end.
+    """Count 0..n-1; each count starts from the same running statistics, and their mean is kept at the end.
 
-    So the episodes of a step leave the same statistics in whatever order, and however many processes, they run.
+    So a step leaves the same statistics in whatever order its episodes run, and in however many processes.
     """
-    # .data, because backward of batch normalisation, which does not use them, would object to the change
+    # .data, because the backward pass of batch normalisation does not use them but would object to the change
     buffers = [b.data for b in module.buffers() if b.is_floating_point()]
     first = [b.clone() for b in buffers]
     total = [torch.zeros_like(b) for b in buffers]

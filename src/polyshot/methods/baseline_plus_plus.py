@@ -1,7 +1,7 @@
 """Baseline++: Chen, Liu, Kira, Wang & Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
 
-Feature Transfer with a cosine classifier, in training and for each new task: a class's logit is the cosine between
-the features and the class's direction, times a learned length of the class and a fixed scale.
+Feature Transfer with a cosine classifier, both in training and for each new task. A class's logit is the cosine
+between the features and the class's direction, times a learned length per class and a fixed scale.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,31 @@ from polyshot.methods.inner_loop import ranks_of_appearance
 
 
 class BaselinePlusPlus(FeatureTransfer):
-    """A cosine classifier of all training classes, then a new one for each task."""
+    """A cosine classifier of all training classes, then a new one per task.
+
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    n_passes : int
+        Passes over the support set that train the new classifier.
+    inner_rate : float
+        Learning rate of the new classifier.
+    """
+
+    title = "Baseline++"
+    citation = 'Chen, Liu, Kira, Wang & Huang, "A Closer Look at Few-shot Classification", ICLR 2019'
 
     def new_classifier(self, n_features: int, n_classes: int) -> nn.Module:
-        """Chen et al.'s layer with weight normalisation."""
+        """The cosine classifier of Chen et al., with weight normalisation."""
         return CosineClassifier(nn.Linear(n_features, n_classes, bias=False).weight.detach())
 
     def fit(
         self, features: Float[Tensor, "n d"], y: Int[Tensor, "n"], n_way: int, rng: np.random.Generator
     ) -> Callable[[Tensor], Tensor]:
-        """Train directions and lengths; the directions start at random, class by class as they appear in y."""
+        """Train directions and lengths; random starting directions go to the classes in order of appearance in y."""
         X, Y = normalize(features.double(), dim=-1).cpu().numpy(), np.eye(n_way)[y.cpu().numpy()]
         start = rng.uniform(-1, 1, (n_way, X.shape[1]))[ranks_of_appearance(y, n_way).cpu()] / np.sqrt(X.shape[1])
         layer = CosineClassifier(torch.from_numpy(start))
@@ -53,9 +68,9 @@ class CosineClassifier(nn.Module):
         super().__init__()
         self.direction = nn.Parameter(start.clone())
         self.length = nn.Parameter(start.norm(dim=-1))
-        # Chen et al.'s: with a thousand characters, a scale of 2 could not single out one of them.
+        # The values of Chen et al. With a thousand characters, a scale of 2 could not single out one of them.
         self.scale = 2.0 if len(start) <= 200 else 10.0
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """The scores; x need not be normalised."""
+        """Scores of features of any length."""
         return self.scale * self.length * (normalize(x, dim=-1) @ normalize(self.direction, dim=-1).T)

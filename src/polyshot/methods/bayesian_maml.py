@@ -1,10 +1,11 @@
 """Bayesian MAML: Yoon et al., "Bayesian Model-Agnostic Meta-Learning", NeurIPS 2018; as in the paper, last layer only.
 
-Particles, each a last layer, move from a learned start towards the posterior given the support set by Stein variational
-gradient descent, on features that all of them share. Training minimises minus the log of the queries' likelihood
-averaged over the particles (`bayesian-maml`); or the distance from these particles, the "chaser", to those that went on
-with the queries' labels as well, the "leader" (`bayesian-maml-chaser`). The start is drawn from a Gaussian whose scales
-are learned, the same for all classes: what all classes share would cancel in the softmax and leave the particles alike.
+Each particle is a last layer on shared features. Stein variational gradient descent moves the particles from a learned
+start towards the posterior given the support set. `bayesian-maml` minimises minus the log of the queries' likelihood
+averaged over the particles. `bayesian-maml-chaser` minimises the distance from these particles, the "chaser", to the
+"leader": particles that continued with the queries' labels as well. The start is drawn from a Gaussian with learned
+scales, the same for all classes. (A learned point that all classes share would cancel in the softmax and leave all
+particles the same.)
 """
 
 import math
@@ -17,17 +18,35 @@ from torch import Tensor, nn
 from torch.nn.functional import nll_loss, one_hot, pad
 
 from polyshot.errors import InputError
-from polyshot.methods.base import FewShotMethod, QueryFunction
-from polyshot.methods.inner_loop import average, check_positive, n_features, ranks_of_appearance
+from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
+from polyshot.methods.inner_loop import average, ranks_of_appearance
 from polyshot.methods.svgd import stein_direction
-from polyshot.system.settings import check_choices
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 Particles = Float[Tensor, "m c d1"]
 
 
 class BayesianMAML(FewShotMethod):
-    """Stein variational gradient descent on the last layer, trained by the queries' likelihood."""
+    """Stein variational gradient descent on the last layer, trained by the queries' likelihood.
+
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    n_particles : int
+        Sampled last layers, at least 2.
+    n_steps : int
+        Steps on the support set.
+    inner_rate : float
+        Step size.
+    likelihood : {"sum", "mean"}
+        The support set's log-likelihood: summed over the examples, or divided by their number.
+    """
+
+    title = "Bayesian MAML"
+    citation = 'Yoon, Kim, Dia, Kim, Bengio & Ahn, "Bayesian Model-Agnostic Meta-Learning", NeurIPS 2018'
 
     def __init__(
         self,
@@ -40,26 +59,26 @@ class BayesianMAML(FewShotMethod):
         likelihood: Literal["sum", "mean"] = "sum",
     ) -> None:
         super().__init__(space, backbone)
-        check_positive("bayesian-maml", n_steps=n_steps, inner_rate=inner_rate)
+        self.check_positive(n_steps=n_steps, inner_rate=inner_rate)
+        self.check_choices(likelihood=likelihood)
         if n_particles < 2:
-            raise InputError(f"bayesian-maml needs at least 2 particles, not {n_particles}")
+            raise InputError(f"{self.title} needs at least 2 particles, not {n_particles}; set n_particles=2 or more")
         self.n_particles = n_particles
         self.n_steps = self.test_steps = n_steps
         self.inner_rate = inner_rate
-        check_choices("bayesian-maml", type(self), likelihood=likelihood)
         self.likelihood = likelihood
         d = n_features(self.backbone, space)
         self.log_scale = nn.Parameter(torch.full((d + 1,), -0.5 * math.log(d)))
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
-        """Minus the log-likelihood of the queries, averaged over the particles that moved on the support set."""
+        """Minus the log of the queries' likelihood, averaged over the particles after their steps."""
         x, y, n_support = self._features(episode)
         theta = self._start(episode.n_way, rng)
         theta = self._move(theta, x[:n_support], y[:n_support], self.n_steps, self.inner_rate)
         return nll_loss(average(logits(theta, x[n_support:])).log_probs, y[n_support:])
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
-        """The particles after their steps are all that is kept."""
+        """Keep the particles after their steps."""
         ranks = ranks_of_appearance(support.y, n_way)
         x = _with_one(self.backbone(support.x))
         theta = self._move(self._start(n_way, rng), x, ranks[support.y], self.test_steps, self.inner_rate)[:, ranks]
@@ -89,7 +108,33 @@ class BayesianMAML(FewShotMethod):
 
 
 class ChaserBayesianMAML(BayesianMAML):
-    """The same, trained to come close to the posterior that also knows the queries' labels."""
+    """Bayesian MAML trained to come close to the posterior that also knows the queries' labels.
+
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    n_particles : int
+        Sampled last layers, at least 2.
+    n_steps : int
+        Steps of the chaser on the support set in training.
+    n_leader_steps : int
+        Further steps of the leader on support and query together.
+    test_steps : int
+        Steps on the support set in prediction.
+    inner_rate : float
+        Step size of the chaser and of prediction.
+    leader_rate : float
+        Step size of the leader.
+    likelihood : {"sum", "mean"}
+        The log-likelihood in each step: summed over the examples, or divided by their number.
+    distance : {"relative", "square"}
+        The loss: the squared distance from chaser to leader, divided by how far the leader moved or not.
+    """
+
+    title = "Bayesian MAML (Chaser)"
 
     def __init__(
         self,
@@ -108,20 +153,18 @@ class ChaserBayesianMAML(BayesianMAML):
         super().__init__(
             space, backbone, n_particles=n_particles, n_steps=n_steps, inner_rate=inner_rate, likelihood=likelihood
         )
-        check_positive(
-            "bayesian-maml-chaser", n_leader_steps=n_leader_steps, test_steps=test_steps, leader_rate=leader_rate
-        )
+        self.check_positive(n_leader_steps=n_leader_steps, test_steps=test_steps, leader_rate=leader_rate)
+        self.check_choices(distance=distance)
         self.n_leader_steps = n_leader_steps
         self.test_steps = test_steps
         self.leader_rate = leader_rate
-        check_choices("bayesian-maml", type(self), distance=distance)
         self.distance = distance
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
-        """Squared distance between chaser and leader, "relative" to how far the leader went; it is a fixed target.
+        """Squared distance between chaser and leader, divided by how far the leader moved if `distance="relative"`.
 
-        The network learns through the chaser alone, whose steps are made of the support set's features. The plain
-        distance grows with them, and training chases its own target.
+        The leader is a fixed target: the network learns only through the chaser's steps, which are sums of support
+        features. The plain distance grows with the features, so that training pursues a target that it moves itself.
         """
         x, y, n_support = self._features(episode)
         theta = self._start(episode.n_way, rng)
@@ -133,18 +176,18 @@ class ChaserBayesianMAML(BayesianMAML):
 
 
 def logits(theta: Particles, x: Float[Tensor, "n d1"]) -> Float[Tensor, "m n c"]:
-    """Every particle's logits."""
-    return (theta @ x.mT).mT  # one product of matrices for all particles
+    """The logits of each particle."""
+    return (theta @ x.mT).mT  # one matrix product for all particles
 
 
 def log_posterior_gradient(
     theta: Particles, x: Float[Tensor, "n d1"], y: Int[Tensor, "n"], divisor: int = 1
 ) -> Particles:
-    """The gradient of softmax's log-likelihood / divisor + log N(theta; 0, 1), in closed form."""
+    """The gradient of the softmax log-likelihood / divisor + log N(theta; 0, 1), in closed form."""
     residuals = one_hot(y, theta.shape[1]) - logits(theta, x).softmax(-1)
     return residuals.mT @ x / divisor - theta
 
 
 def _with_one(features: Float[Tensor, "n d"]) -> Float[Tensor, "n d1"]:
-    """The features and a one, whose weight is the bias."""
+    """The features with a constant 1 appended, whose weight is the bias."""
     return pad(features, (0, 1), value=1.0)

@@ -1,27 +1,51 @@
 """Deep kernel transfer: Patacchiola, Turner, Crowley, O'Boyle & Storkey, "Bayesian Meta-Learning for the Few-Shot
 Setting via Deep Kernels", NeurIPS 2020.
 
-Classification as regression: each class's logit is a GP observed with Gaussian noise at +1 for its examples and -1 for
-all others. The posterior and the marginal likelihood are exact; the kernel and the constant mean are learned by the
-latter, over support and query together. The noise stays as it is given: learned, it falls below what new classes bear.
-Class probabilities are the normalised Gaussian likelihood, averaged over the posterior of the logits.
+Classification as regression: each class's logit is a GP observed with Gaussian noise, at +1 for the class's examples
+and at -1 for all others. Posterior and marginal likelihood are exact. The kernel and a constant mean are learned by the
+marginal likelihood of support and query together. The noise is fixed by default: learned, it becomes too small
+for new classes. Class probabilities are the normalised Gaussian likelihood, averaged over the posterior of the logits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from polyshot.errors import InputError
-from polyshot.gp import ConstantMean, LeastSquaresGP, Sites, make_kernel
+from polyshot.gp import KERNELS, ConstantMean, Cosine, DKTCosine, LeastSquaresGP, Sites, make_kernel
 from polyshot.methods.gaussian_process import GPMethod
 from polyshot.task import Space
 
 
 class DKT(GPMethod):
-    """Least-squares GP classification with a learned kernel."""
+    """Least-squares GP classification with a learned kernel.
+
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    kernel : str
+        A name in `polyshot.gp.KERNELS`.
+    log_scale : float
+        Where the kernel's log-scale starts.
+    noise : float
+        Variance of the observation noise.
+    learn_noise : bool
+        Whether the noise is learned; `noise` is then its start.
+    kernel_rate : float
+        Learning rate of the kernel's parameters, the mean and the noise.
+    """
+
+    title = "DKT"
+    citation = (
+        "Patacchiola, Turner, Crowley, O'Boyle & Storkey, \"Bayesian Meta-Learning for the Few-Shot Setting via Deep "
+        'Kernels", NeurIPS 2020'
+    )
 
     def __init__(
         self,
@@ -45,15 +69,21 @@ class DKT(GPMethod):
             kernel_rate=kernel_rate,
             mean=ConstantMean(),
         )
-        if not noise > 0:
-            raise InputError(f"the noise variance must be positive, not {noise}")
+        self.check_positive(noise=noise)
         self.noise = noise
         self.raw_noise = nn.Parameter(torch.tensor(noise).double().expm1().log().float()) if learn_noise else None
 
+    @classmethod
+    def kernel_title(cls, options: Mapping[str, Any]) -> str:
+        """The paper calls two kernels "Cosine": DKT's own in DKT's rows, and the other GPs' in theirs."""
+        kernel = KERNELS.get(cls.full_options(options)["kernel"])
+        own = {DKTCosine: "Cosine", Cosine: "OVE's Cosine"}
+        return own[kernel] if kernel in own else super().kernel_title(options)
+
     def model(self) -> LeastSquaresGP:
-        """The model with the noise given, or learned so far."""
+        """The model with the noise as given, or as learned so far."""
         return LeastSquaresGP(self.noise if self.raw_noise is None else softplus(self.raw_noise.double()))
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
-        """The observations, which are the same for every draw."""
+        """The observations as sites; nothing is drawn."""
         return self.model().sites(y, n_way)

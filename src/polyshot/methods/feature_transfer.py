@@ -1,7 +1,7 @@
 """Feature Transfer: Chen, Liu, Kira, Wang & Huang, "A Closer Look at Few-shot Classification", ICLR 2019 ("Baseline").
 
-A network and a linear layer learn to tell all training classes apart, in batches. For a new task the network is
-frozen and a new linear layer for its classes is trained on the support set: 100 passes of stochastic gradient descent.
+A network and a linear layer learn to classify all training classes, in batches. For a new task the network is frozen.
+A new linear layer for the task's classes is trained on the support set by 100 passes of stochastic gradient descent.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, log_softmax
 
 from polyshot.errors import InputError
-from polyshot.methods.base import FewShotMethod, QueryFunction
-from polyshot.methods.inner_loop import check_positive, n_features
+from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -24,15 +23,31 @@ _BATCH, _MOMENTUM, _DAMPENING, _DECAY = 4, 0.9, 0.9, 1e-3
 
 
 class FeatureTransfer(FewShotMethod):
-    """A classifier of all training classes, then a new linear layer for each task."""
+    """A classifier of all training classes, then a new linear layer per task.
 
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    n_passes : int
+        Passes over the support set that train the new layer.
+    inner_rate : float
+        Learning rate of the new layer.
+    """
+
+    title = "Feature Transfer"
+    citation = (
+        'Chen, Liu, Kira, Wang & Huang, "A Closer Look at Few-shot Classification", ICLR 2019 (there called "Baseline")'
+    )
     trains_on: ClassVar[Literal["episodes", "batches"]] = "batches"
 
     def __init__(
         self, space: Space, backbone: nn.Module | None = None, *, n_passes: int = 100, inner_rate: float = 0.01
     ) -> None:
         super().__init__(space, backbone)
-        check_positive("the new layer", n_passes=n_passes, inner_rate=inner_rate)
+        self.check_positive(n_passes=n_passes, inner_rate=inner_rate)
         self.n_passes = n_passes
         self.inner_rate = inner_rate
         self.classifier = self.new_classifier(n_features(self.backbone, space), space.n_classes)
@@ -42,14 +57,17 @@ class FeatureTransfer(FewShotMethod):
         return nn.Linear(n_features, n_classes)
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
-        """Cross-entropy of every image of the batch, support and query alike."""
+        """Mean cross-entropy of all examples, support and query."""
         if episode.n_way > self.space.n_classes:
-            raise InputError(f"the classifier knows {self.space.n_classes} classes; the batch has {episode.n_way}")
+            raise InputError(
+                f"the classifier was built for {self.space.n_classes} classes, the batch has {episode.n_way}; build "
+                "the method with that Space.n_classes"
+            )
         x, y = (torch.cat(parts) for parts in zip(episode.support, episode.query, strict=True))
         return cross_entropy(self.classifier(self.backbone(x)), y)
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
-        """Train the new layer; the network stays as it is."""
+        """Train the new layer; the network does not change."""
         classify = self.fit(self.backbone(support.x), support.y, n_way, rng)
 
         def query(x: Tensor) -> Prediction:
@@ -61,7 +79,7 @@ class FeatureTransfer(FewShotMethod):
     def fit(
         self, features: Float[Tensor, "n d"], y: Int[Tensor, "n"], n_way: int, rng: np.random.Generator
     ) -> Callable[[Tensor], Tensor]:
-        """Softmax regression from zero weights: features [Q, d] to scores [Q, n_way]."""
+        """Softmax regression from zero weights; returns a function from features [Q, d] to scores [Q, n_way]."""
         X, Y = features.double().cpu().numpy(), np.eye(n_way)[y.cpu().numpy()]
         X = np.column_stack([X, np.ones(len(X))])  # the bias is the weight of a constant feature
         W = np.zeros((n_way, X.shape[1]))
@@ -92,9 +110,9 @@ def descend(
     rate: float,
     rng: np.random.Generator,
 ) -> None:
-    """Stochastic gradient descent, in place: torch.optim.SGD's rule, without the overhead of autograd.
+    """Stochastic gradient descent on `weights`, in place: the rule of torch.optim.SGD without autograd's overhead.
 
-    `gradient(x, y)` is that of the loss of a few examples; each pass takes those of X [N, d], Y [N, C] in a new order.
+    `gradient(x, y)` is the gradient of the loss of a few examples. Each pass visits X [N, d], Y [N, C] in a new order.
     """
     velocity: Array | None = None
     for _ in range(n_passes):

@@ -1,4 +1,4 @@
-"""Convolutions and linear layers whose weights are independent Gaussians, for ABML."""
+"""Convolution and linear layers whose weights are independent Gaussians, for ABML."""
 
 import copy
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from torch.nn.functional import linear
 
 
 class GaussianLayer(nn.Module):
-    """A layer with weights N(layer.weight, exp(log_variance)); its bias is a point.
+    """A layer with weights N(layer.weight, exp(log_variance)); its bias is a point estimate.
 
-    Inside `sampling` every row gets a draw of its own: linear layers draw their outputs (local reparameterisation,
-    Kingma et al. 2015), convolutions flip the signs of one draw (flipout, Wen et al. 2018). Outside it the layer uses
-    its means, or the weights that torch.func.functional_call puts in their place.
+    Inside `sampling` each row gets its own draw: linear layers draw their outputs (local reparameterisation, Kingma et
+    al. 2015), convolutions flip the signs of one draw (flipout, Wen et al. 2018). Outside it the layer uses the means
+    of its weights, or the weights that torch.func.functional_call puts in their place.
     """
 
     def __init__(self, layer: nn.Conv2d | nn.Linear, log_variance: float) -> None:
@@ -25,7 +25,7 @@ class GaussianLayer(nn.Module):
         self.generator: torch.Generator | None = None
 
     def forward(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        """The layer's output, with noise inside `sampling`."""
+        """The layer's output; noisy inside `sampling`."""
         mean: Tensor = self.layer(x)
         if self.generator is None:
             return mean
@@ -35,7 +35,7 @@ class GaussianLayer(nn.Module):
 
     def _local_noise(self, x: Tensor, mean: Tensor) -> Tensor:
         variance: Tensor = linear(x.square(), self.log_variance.exp())
-        # the square root has no gradient at 0, where the row of inputs is zero
+        # the square root has no gradient at 0, which is where a row of zeros would put it
         return mean + (variance + 1e-8).sqrt() * normal_like(mean, self.generator)
 
     def _flipout(self, layer: nn.Conv2d, x: Tensor, mean: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class GaussianLayer(nn.Module):
 
 
 def with_gaussian_weights(module: nn.Module, log_variance: float) -> nn.Module:
-    """A copy of the module with every Conv2d and Linear made Gaussian, around its weights as means."""
+    """A copy of the module with every Conv2d and Linear made Gaussian; their weights become the means."""
     module = copy.deepcopy(module)
     if isinstance(module, nn.Conv2d | nn.Linear):
         return GaussianLayer(module, log_variance)
@@ -61,7 +61,7 @@ def with_gaussian_weights(module: nn.Module, log_variance: float) -> nn.Module:
 
 @contextmanager
 def sampling(module: nn.Module, generator: torch.Generator) -> Iterator[None]:
-    """Inside, the module's Gaussian layers draw from the generator."""
+    """Inside, the module's Gaussian layers draw their weights with the generator."""
     layers = [m for m in module.modules() if isinstance(m, GaussianLayer)]
     try:
         for layer in layers:

@@ -1,17 +1,17 @@
-"""What the GP methods share: a kernel on the backbone's features, the objectives of Section 4.5, the predictive.
+"""What the GP methods share: a kernel on the backbone's features, the objectives of Section 4.5, prediction.
 
-Subclasses say which GP model of `polyshot.gp` stands on the kernel, and how its posterior is reached.
+Subclasses choose the GP model of `polyshot.gp` and how to reach its posterior.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyshot.errors import InputError
 from polyshot.gp import (
+    KERNELS,
     Average,
     ConstantMean,
     GPModel,
@@ -27,23 +27,51 @@ from polyshot.gp import (
     predict,
     predictive_likelihood,
 )
-from polyshot.methods.base import FewShotMethod, QueryFunction, averaged_statistics, check_support, evaluating
+from polyshot.methods.base import (
+    FewShotMethod,
+    QueryFunction,
+    averaged_statistics,
+    check_support,
+    evaluating,
+    n_features,
+)
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 Objective = Literal["ml", "pl"]
 
 
 class GPMethod(FewShotMethod):
-    """A GP classifier over the backbone's features; episodes of one shape go through it together.
+    """A GP classifier on the backbone's features; episodes of one shape are computed together.
 
-    objective: "ml", the marginal likelihood of support and query together, or "pl", the predictive likelihood
-    of the queries given the support; both per example.
-    kernel_rate: learning rate of the kernel's own parameters (and of the prior mean and the noise); these are a few
-    numbers that must travel far, so that the network's rate would take thousands of episodes.
-    average: of the chains in the predictive likelihood, "probability" or "log" (gp.objectives).
-    slope: of the marginal likelihood's log-determinant, "exact" or "sampled" (gp.objectives).
-    start: of the marginal likelihood's chains, whose few steps do not forget it (gp.gibbs).
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    kernel : Kernel
+        The covariance of a class's logits, on the features.
+    objective : {"ml", "pl"}
+        What training maximises, per example: the marginal likelihood of support and query together, or the predictive
+        likelihood of the queries given the support set.
+    rule : {"sigmoid", "log-sigmoid", "monte-carlo"}
+        How the Gaussian of a query's logits becomes class probabilities (`polyshot.gp.class_log_probs`).
+    n_chains, n_steps : int
+        Gibbs chains and their steps in training.
+    kernel_rate : float
+        Learning rate of the kernel's own parameters, the prior mean and the noise. These are a few numbers that have to
+        move far; at the network's rate that would take thousands of episodes.
+    average : {"probability", "log"}
+        What is averaged over the chains in the predictive likelihood (`polyshot.gp.predictive_likelihood`).
+    slope : {"exact", "sampled"}
+        The derivative of the marginal likelihood's log-determinant (`polyshot.gp.marginal_likelihood`).
+    start : str or function
+        Where the chains of the marginal likelihood start (`polyshot.gp.gibbs`). Their few steps do not forget it.
+    mean : ConstantMean, optional
+        A learned prior mean. By default zero.
     """
+
+    title_options = ("kernel", "objective")
 
     def __init__(
         self,
@@ -62,8 +90,8 @@ class GPMethod(FewShotMethod):
         mean: ConstantMean | None = None,
     ) -> None:
         super().__init__(space, backbone)
-        if objective not in ("ml", "pl"):
-            raise InputError(f"the objective is 'ml' or 'pl', not {objective!r}")
+        self.check_choices(objective=objective, rule=rule, average=average, slope=slope)
+        n_features(self.backbone, space)  # refuses a backbone that does not return vectors
         self.kernel = kernel
         self.mean = mean
         self.objective = objective
@@ -75,8 +103,20 @@ class GPMethod(FewShotMethod):
         self.slope: Slope = slope
         self.start: Start = start
 
+    @classmethod
+    def kernel_title(cls, options: Mapping[str, Any]) -> str:
+        """The kernel's own title."""
+        name: str = cls.full_options(options)["kernel"]
+        return KERNELS[name].title if name in KERNELS else name
+
+    @classmethod
+    def short_title(cls, options: Mapping[str, Any]) -> str:
+        """Such as "OVE PG GP + Cosine (PL)"."""
+        objective = cls.full_options(options).get("objective", "")
+        return f"{cls.title} + {cls.kernel_title(options)}" + (f" ({objective.upper()})" if objective else "")
+
     def model(self) -> GPModel:
-        """The GP model, as a function of what is learned of it."""
+        """The GP model with its parameters as learned so far."""
         raise NotImplementedError
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
@@ -103,19 +143,19 @@ class GPMethod(FewShotMethod):
         return features.double()
 
     def prediction_scale(self) -> Tensor | float:
-        """What the kernel is multiplied by when a support set is conditioned on."""
+        """The factor on the kernel in prediction."""
         return 1.0
 
     def prior_mean(self) -> Tensor | float:
-        """The constant that all logits have a priori."""
+        """The prior mean of all logits."""
         return 0.0 if self.mean is None else self.mean()
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
-        """Minus the objective, per example."""
+        """Minus the objective per example."""
         return next(self.losses([episode], [rng]))[0]
 
     def losses(self, episodes: Sequence[Episode], rngs: Sequence[np.random.Generator]) -> Iterator[Tensor]:
-        """All at once where the episodes have one shape."""
+        """The same as one by one; computed together if all episodes have the same shape."""
         if len({(len(e.support.y), len(e.query.y), e.n_way) for e in episodes}) > 1:
             yield from super().losses(episodes, rngs)
             return
@@ -143,7 +183,7 @@ class GPMethod(FewShotMethod):
         yield -value
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
-        """The posterior's sites are found once; a query costs its kernel with the support set."""
+        """Keep the posterior's sites; a query costs only its kernel with the support set."""
         x, y = self.features(support.x), support.y
         K = self.prediction_scale() * self.kernel(x)
         sites = self.posterior(K, y, n_way, [rng])
@@ -151,7 +191,7 @@ class GPMethod(FewShotMethod):
         return lambda query: self._predict(x, y, K, sites, self.features(query), [seed])
 
     def predict_episodes(self, episodes: Sequence[Episode], seeds: Sequence[Seed]) -> list[Prediction]:
-        """All at once where the episodes have one shape."""
+        """The same as one by one; computed together if all episodes have the same shape."""
         if len({(e.support.y.shape, e.query.y.shape, e.n_way) for e in episodes}) > 1:
             return super().predict_episodes(episodes, seeds)
         n_way = episodes[0].n_way
@@ -164,7 +204,7 @@ class GPMethod(FewShotMethod):
             sites = self.posterior(K, y, n_way, rngs)
             query = torch.stack([self.features(e.query.x) for e in episodes])
             all_at_once = self._predict(x, y, K, sites, query, [int(rng.integers(2**32)) for rng in rngs])
-        return [Prediction(*(part[k] for part in all_at_once if part is not None)) for k in range(len(episodes))]
+        return [Prediction._make(None if p is None else p[k] for p in all_at_once) for k in range(len(episodes))]
 
     def _predict(self, x: Tensor, y: Tensor, K: Tensor, sites: Sites, query: Tensor, seeds: list[int]) -> Prediction:
         mean, scale = self.prior_mean(), self.prediction_scale()
@@ -182,7 +222,7 @@ class GPMethod(FewShotMethod):
         )
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """The network at the given rate, the few other parameters at `kernel_rate`."""
+        """The network at the given rate, all other parameters at `kernel_rate`."""
         network = list(self.backbone.parameters())
         ids = {id(p) for p in network}
         rest = [p for p in self.parameters() if id(p) not in ids]

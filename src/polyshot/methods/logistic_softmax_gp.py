@@ -1,9 +1,9 @@
 """The logistic-softmax GP: Galy-Fajou, Wenzel, Donner & Opper, "Multi-Class Gaussian Process Classification Made
 Conjugate: Efficient Inference via Data Augmentation", UAI 2019, as Snell & Zemel (2021) take it to few-shot learning.
 
-Class logits have GP priors; the softmax's exponentials are replaced by sigmoids, for which three augmentations (Gamma,
-Poisson, Pólya-Gamma) make the posterior Gaussian. Trained by the same objectives and chains as the one-vs-each GP; the
-prior mean is one learned constant, because the likelihood is not invariant to the logits' common level.
+Class logits have GP priors. Sigmoids replace the softmax's exponentials, and three augmentations (Gamma, Poisson,
+Pólya-Gamma) make the posterior Gaussian. Objectives and chains are those of the one-vs-each GP. The prior mean is one
+learned constant, because the likelihood changes when a constant is added to all logits.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,42 @@ from torch import Tensor, nn
 
 from polyshot.gp import Average, ConstantMean, LogisticSoftmaxGP, Rule, Sites, make_kernel
 from polyshot.methods.gaussian_process import GPMethod, Objective
-from polyshot.system.settings import check_choices
 from polyshot.task import Space
 
 
-class LogisticSoftmax(GPMethod):
-    """GP logits under the logistic-softmax likelihood, by Gibbs chains."""
+class LogisticSoftmaxMethod(GPMethod):
+    """GP logits under the logistic-softmax likelihood, by Gibbs chains.
+
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    objective : {"ml", "pl"}
+        What training maximises: the marginal likelihood of support and query together, or the predictive likelihood of
+        the queries given the support set.
+    kernel : str
+        A name in `polyshot.gp.KERNELS`.
+    log_scale : float
+        Where the kernel's log-scale starts.
+    kernel_rate : float
+        Learning rate of the kernel's parameters and the mean.
+    n_chains, n_steps : int
+        Gibbs chains, and their steps in training.
+    average : {"probability", "log"}
+        What is averaged over the chains in objective "pl".
+    test_steps : int
+        Steps of the chains in prediction; the last one is used.
+    rule : {"sigmoid", "log-sigmoid", "monte-carlo"}
+        How the Gaussian of a query's logits becomes class probabilities.
+    """
+
+    title = "Logistic Softmax GP"
+    citation = (
+        'Galy-Fajou, Wenzel, Donner & Opper, "Multi-Class Gaussian Process Classification Made Conjugate: Efficient '
+        'Inference via Data Augmentation", UAI 2019'
+    )
 
     def __init__(
         self,
@@ -47,7 +77,6 @@ class LogisticSoftmax(GPMethod):
             average=average,
             mean=ConstantMean(),
         )
-        check_choices("logistic-softmax-gp", type(self), average=average, rule=rule)
         self.test_steps = test_steps
 
     def model(self) -> LogisticSoftmaxGP:

@@ -1,10 +1,11 @@
 """MAML: Finn, Abbeel & Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks", ICML 2017.
 
-All weights take a few steps of gradient descent on the support set's cross-entropy; training minimises the queries'
-cross-entropy afterwards with respect to the start, through the steps. The last layer starts at zero, so that no class
-is preferred and any number of ways is possible: learning one start for all classes (Ye & Chao, "How to Train Your MAML
-to Excel in Few-Shot Classification", ICLR 2022) comes to the same, because what all classes share cancels in the
-softmax and in its gradients; Kao et al. ("MAML is a Noisy Contrastive Learner", ICLR 2022) found that zero helps.
+All weights take a few steps of gradient descent on the support set's cross-entropy. Training minimises the queries'
+cross-entropy after these steps with respect to the starting weights, through the steps. The last layer starts at zero,
+so that no class is preferred and any number of ways is possible. One learned start shared by all classes (Ye & Chao,
+"How to Train Your MAML to Excel in Few-Shot Classification", ICLR 2022) has the same effect, because what all classes
+share cancels in the softmax and in its gradients. Kao et al. ("MAML is a Noisy Contrastive Learner", ICLR 2022) found
+that zero helps.
 """
 
 from typing import Literal
@@ -18,19 +19,34 @@ from torch.nn.functional import cross_entropy, linear, log_softmax
 
 from polyshot.errors import InputError
 from polyshot.methods.backbones import Conv4, support_rows
-from polyshot.methods.base import FewShotMethod, QueryFunction
-from polyshot.methods.inner_loop import Tensors, check_positive, gradient_step, n_features
-from polyshot.system.settings import check_choices
+from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
+from polyshot.methods.inner_loop import Tensors, gradient_step
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 
 class MAML(FewShotMethod):
-    """Gradient descent on the support set from a learned start.
+    """Gradient descent on the support set from learned starting weights.
 
-    n_steps and inner_rate are the protocol's unless given: 5 steps of 0.01 for natural images, else 1 of 0.1.
-    head="per-class" is the original, a learned start for each of exactly n_way classes.
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 with the support set's statistics for images.
+    n_steps : int, optional
+        Gradient steps per task. By default the paper's: 5 for photographs, otherwise 1.
+    inner_rate : float, optional
+        Learning rate of these steps. By default the paper's: 0.01 for photographs, otherwise 0.1.
+    first_order : bool
+        Whether training ignores the gradient of the gradient.
+    head : {"zero", "per-class"}
+        Where the last layer starts: at zero, or at learned weights per class as in the original.
+    n_way : int
+        The number of classes of head="per-class".
     """
 
+    title = "MAML"
+    citation = 'Finn, Abbeel & Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks", ICML 2017'
     embeds_once = False
     meta_batch = 4
 
@@ -49,9 +65,9 @@ class MAML(FewShotMethod):
         protocol = (5, 0.01) if space.kind == "natural" else (1, 0.1)
         self.n_steps = protocol[0] if n_steps is None else n_steps
         self.inner_rate = protocol[1] if inner_rate is None else inner_rate
-        check_positive("maml", n_steps=self.n_steps, inner_rate=self.inner_rate, n_way=n_way)
+        self.check_positive(n_steps=self.n_steps, inner_rate=self.inner_rate, n_way=n_way)
+        self.check_choices(head=head)
         self.first_order = first_order
-        check_choices("maml", type(self), head=head)
         self.n_features = n_features(self.backbone, space)
         self.head = nn.Linear(self.n_features, n_way) if head == "per-class" else None
 
@@ -67,7 +83,7 @@ class MAML(FewShotMethod):
         return cross_entropy(self._query_logits(adapted, support.x, query.x), query.y)
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
-        """The weights after the inner steps; the support set is kept for its statistics."""
+        """Keep the weights after the inner steps, and the support set for its statistics."""
         with torch.enable_grad():
             adapted = self._descend(support, n_way, second_order=False)
         adapted = {name: p.detach() for name, p in adapted.items()}
@@ -79,14 +95,15 @@ class MAML(FewShotMethod):
         return query
 
     def _start(self, n_way: int, like: Tensor) -> Tensors:
-        """The weights before the first step, by their names in the method: backbone.*, head.weight, head.bias."""
+        """The starting weights by their names in the method: backbone.*, head.weight, head.bias."""
         start: Tensors = {name: p for name, p in self.named_parameters() if p.requires_grad}
         if self.head is None:
             start["head.weight"] = like.new_zeros(n_way, self.n_features, requires_grad=True)
             start["head.bias"] = like.new_zeros(n_way, requires_grad=True)
         elif n_way != self.head.out_features:
             raise InputError(
-                f"maml with head=per-class is for {self.head.out_features} ways here, not {n_way}; head=zero takes any"
+                f"MAML with head=per-class was built for n_way={self.head.out_features}, not {n_way}; train it with "
+                f"n_way={n_way}, or with head=zero, which takes any number of ways"
             )
         return start
 

@@ -1,9 +1,9 @@
 """Matching networks: Vinyals, Blundell, Lillicrap, Kavukcuoglu & Wierstra, "Matching Networks for One Shot
 Learning", NeurIPS 2016.
 
-A query attends to the support examples by cosine similarity, and the attention that a class's examples receive
-together is its probability. Full-context embeddings (fce) let the features depend on the whole support set: those of
-the support through a bidirectional LSTM over it, those of a query through an LSTM that reads it several times.
+A query attends to the support examples by cosine similarity. A class's probability is the total attention that its
+examples receive. Full-context embeddings (fce) make the features depend on the whole support set: a bidirectional LSTM
+runs over the support examples, and another LSTM reads the support set several times for each query.
 """
 
 import numpy as np
@@ -12,13 +12,32 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, nll_loss, normalize
 
-from polyshot.methods.base import FewShotMethod, QueryFunction
-from polyshot.methods.inner_loop import check_positive, n_features, ranks_of_appearance
+from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
+from polyshot.methods.inner_loop import ranks_of_appearance
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 
 class MatchingNet(FewShotMethod):
-    """Attention over the support set; `n_reads` None is as many as the support has examples."""
+    """Attention over the support set.
+
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    fce : bool
+        Whether to use full-context embeddings.
+    n_reads : int, optional
+        How often a query's LSTM reads the support set. By default once per support example.
+    scale : float
+        Factor on the cosine similarities before the softmax.
+    """
+
+    title = "MatchingNet"
+    citation = (
+        'Vinyals, Blundell, Lillicrap, Kavukcuoglu & Wierstra, "Matching Networks for One Shot Learning", NeurIPS 2016'
+    )
 
     def __init__(
         self,
@@ -30,7 +49,7 @@ class MatchingNet(FewShotMethod):
         scale: float = 100.0,
     ) -> None:
         super().__init__(space, backbone)
-        check_positive("matchingnet", scale=scale, n_reads=1 if n_reads is None else n_reads)
+        self.check_positive(scale=scale, n_reads=1 if n_reads is None else n_reads)
         self.n_reads = n_reads
         self.scale = scale
         d = n_features(self.backbone, space)
@@ -38,7 +57,7 @@ class MatchingNet(FewShotMethod):
         self.query_lstm = nn.LSTMCell(2 * d, d) if fce else None
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
-        """Minus the log-probability of the queries' classes; support and query share the batch's statistics."""
+        """Minus the log-probability of the queries' classes; support and query go through the network in one batch."""
         support, query = episode.support, episode.query
         features = self.backbone(torch.cat([support.x, query.x]))
         context = self.support_context(features[: len(support.x)], support.y, episode.n_way)
@@ -46,7 +65,7 @@ class MatchingNet(FewShotMethod):
         return nll_loss(log_softmax(scores, -1), query.y)
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
-        """The support's embeddings are kept, each in the context of the others."""
+        """Keep the embeddings of the support set."""
         context = self.support_context(self.backbone(support.x), support.y, n_way)
 
         def query(x: Tensor) -> Prediction:
@@ -56,9 +75,9 @@ class MatchingNet(FewShotMethod):
         return query
 
     def support_context(self, features: Float[Tensor, "n d"], y: Int[Tensor, "n"], n_way: int) -> Float[Tensor, "n d"]:
-        """g(x_i, S): the features plus both directions' outputs.
+        """g(x_i, S): the features plus the LSTM's outputs in both directions.
 
-        The LSTM sees class after class, as in training, whatever the order of the examples and the classes' numbers.
+        The LSTM sees one class after another, as in training, whatever the order of the examples and class numbers.
         """
         if self.support_lstm is None:
             return features
@@ -67,7 +86,7 @@ class MatchingNet(FewShotMethod):
         return features.index_add(0, order, forward + backward)
 
     def query_context(self, features: Float[Tensor, "q d"], context: Float[Tensor, "n d"]) -> Float[Tensor, "q d"]:
-        """f(x, S): an LSTM whose input is the features and what they read from the support, step after step."""
+        """f(x, S): an LSTM whose input in each step is the features and what it reads from the support set."""
         if self.query_lstm is None:
             return features
         h, c = features, torch.zeros_like(features)
@@ -80,7 +99,7 @@ class MatchingNet(FewShotMethod):
     def class_scores(
         self, features: Float[Tensor, "q d"], context: Float[Tensor, "n d"], y: Int[Tensor, "n"], n_way: int
     ) -> Float[Tensor, "q c"]:
-        """log of the sum of exp(scale * cosine) over each class's examples; their softmax is the attention."""
+        """log of the sum of exp(scale * cosine) over each class's examples; its softmax is the attention per class."""
         similarity = (
             self.scale * normalize(self.query_context(features, context), dim=-1) @ normalize(context, dim=-1).T
         )

@@ -1,20 +1,20 @@
 """The one-vs-each Pólya-Gamma GP: Snell & Zemel, "Bayesian Few-Shot Classification with One-vs-Each Pólya-Gamma
 Augmented Gaussian Processes", ICLR 2021.
 
-Class logits have GP priors with a kernel on deep features; the softmax is replaced by a product of pairwise sigmoids,
-whose Pólya-Gamma variables make the posterior Gaussian given them. Training maximises the marginal ("ml") or the
-predictive likelihood ("pl") at the last step of short Gibbs chains; a support set is conditioned on by expectation
-propagation, which is deterministic and closer to the exact posterior, or by longer chains ("gibbs", the paper's way).
+Class logits have GP priors with a kernel on deep features. A product of pairwise sigmoids replaces the softmax; given
+Pólya-Gamma variables, the posterior is Gaussian. Training maximises the marginal likelihood ("ml") or the predictive
+likelihood ("pl") at the last step of short Gibbs chains. Prediction conditions on the support set by expectation
+propagation, which is deterministic and closer to the exact posterior, or by longer chains ("gibbs", as in the paper).
 
-Training takes one step. From a draw of the prior, as in Algorithm 1, that is no draw of the posterior: where examples
-differ most in what tells nothing of their class, as photographs do, "ml" then finds every scale of the kernel too
-small, and it grows without end. So the chains of "ml" start at the prior's mean: their sites then have the
-distribution p(omega) of the prior, and the average of log p(Y | X, omega) is a lower bound of
+Training takes one Gibbs step. From a draw of the prior, as in Algorithm 1, one step does not give a draw of the
+posterior. Where examples differ most in features that say nothing about their class, as photographs do, "ml" then finds
+every scale of the kernel too small, and the scale grows without bound. So the chains of "ml" start at the prior's mean.
+Their sites then have the prior distribution p(omega), and the average of log p(Y | X, omega) is a lower bound of
 log p(Y | X) by Jensen's inequality.
 
-An objective's best scale is not the prediction's: that of "ml" is far smaller, and the network is surer of the classes
-that it was trained on than of others. So the prediction has a factor of its own (`calibrate`), the one under which the
-queries of validation episodes are most probable.
+The scale that is best for the objective is not the best for prediction. That of "ml" is far smaller, and the network is
+more confident about its training classes than about others. So prediction has its own factor on the kernel
+(`calibrate`): the one under which the queries of validation episodes are most probable.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,6 @@ from polyshot.gp import (
     variational_start,
 )
 from polyshot.methods.gaussian_process import GPMethod, Objective
-from polyshot.system.settings import check_choices
 from polyshot.task import Episode, Space
 
 StartName = Literal["prior", "mean", "variational", "propagation"]
@@ -49,11 +48,50 @@ _STARTS: dict[str, Start] = {
     "variational": variational_start,
     "propagation": propagation_start,
 }
-_STEP, _REACH, _LIMIT = 0.4, 20, 8.0  # of the search for the logarithm of the prediction's factor
+_STEP, _REACH, _LIMIT = 0.4, 20, 8.0  # of the search for the log of the prediction's factor
 
 
 class OVEGP(GPMethod):
-    """GP logits under the one-vs-each likelihood, by Pólya-Gamma sites."""
+    """GP logits under the one-vs-each likelihood, by Pólya-Gamma augmentation.
+
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    objective : {"ml", "pl"}
+        What training maximises: the marginal likelihood of support and query together, or the predictive likelihood of
+        the queries given the support set.
+    kernel : str
+        A name in `polyshot.gp.KERNELS`.
+    log_scale : float
+        Where the kernel's log-scale starts.
+    kernel_rate : float
+        Learning rate of the kernel's parameters.
+    n_chains, n_steps : int
+        Gibbs chains, and their steps in training.
+    average : {"probability", "log"}
+        What is averaged over the chains in objective "pl".
+    inference : {"propagation", "gibbs"}
+        How prediction conditions on a support set: expectation propagation, or Gibbs chains.
+    test_steps : int
+        Steps of the chains of inference "gibbs"; the last one is used.
+    slope : {"exact", "sampled"}
+        The derivative of the log-determinant in objective "ml": exact, or an unbiased estimate that is faster.
+    start : {"prior", "mean", "variational", "propagation"}
+        Where the chains of objective "ml" start: at a draw or the mean of the prior, or at an approximate posterior.
+    rule : {"sigmoid", "log-sigmoid", "monte-carlo"}
+        How the Gaussian of a query's logits becomes class probabilities.
+    calibrate : bool
+        Whether prediction has its own factor on the kernel, chosen by validation episodes.
+    """
+
+    title = "OVE PG GP"
+    citation = (
+        'Snell & Zemel, "Bayesian Few-Shot Classification with One-vs-Each Pólya-Gamma Augmented Gaussian Processes", '
+        "ICLR 2021"
+    )
 
     log_factor: Tensor | None
 
@@ -76,7 +114,7 @@ class OVEGP(GPMethod):
         rule: Rule = "log-sigmoid",
         calibrate: bool = True,
     ) -> None:
-        check_choices("ove-gp", type(self), average=average, inference=inference, rule=rule, slope=slope, start=start)
+        self.check_choices(inference=inference, start=start)
         super().__init__(
             space,
             backbone,
@@ -103,7 +141,7 @@ class OVEGP(GPMethod):
         return 1.0 if self.log_factor is None else self.log_factor.double().exp()
 
     def calibrate(self, episodes: Sequence[Episode]) -> None:
-        """Climb from the factor there is to the one under which the episodes' queries are most probable."""
+        """Search, from the current factor, for the one under which the episodes' queries are most probable."""
         if self.log_factor is None:
             return
         factor, start = self.log_factor, float(self.log_factor)
@@ -123,7 +161,7 @@ class OVEGP(GPMethod):
         set_factor(climb(likelihood, _REACH))
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
-        """The last step of the chains, or the sites of expectation propagation."""
+        """The sites of expectation propagation, or the last step of the chains."""
         if self.inference == "propagation":
             return fit_propagation(self.model(), K, y, n_way).sites
         return self.last_sites(K, y, n_way, self.test_steps, rngs)

@@ -1,31 +1,38 @@
 """Prototypical networks: Snell, Swersky & Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017.
 
-The mean feature vector of a class's support examples is its prototype; a query's logits are minus its squared
-Euclidean distances to the prototypes, and training minimises the cross-entropy of the queries.
+A class's prototype is the mean feature vector of its support examples. A query's logits are minus its squared
+Euclidean distances to the prototypes. Training minimises the cross-entropy of the queries.
 """
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
-from polyshot.methods.base import FewShotMethod, QueryFunction
-from polyshot.task import Episode, LabelledSet, Prediction
+from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
+from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 
 class ProtoNet(FewShotMethod):
-    """Softmax over negative squared distances to class means."""
+    """Softmax over negative squared distances to class means; no options."""
+
+    title = "ProtoNet"
+    citation = 'Snell, Swersky & Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017'
+
+    def __init__(self, space: Space, backbone: nn.Module | None = None) -> None:
+        super().__init__(space, backbone)
+        n_features(self.backbone, space)  # refuses a backbone that does not return vectors
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
-        """Cross-entropy of the queries; support and query share the batch's statistics."""
+        """Cross-entropy of the queries; support and query go through the network in one batch."""
         support, query = episode.support, episode.query
         features = self.backbone(torch.cat([support.x, query.x]))
         centres = prototypes(features[: len(support.x)], support.y, episode.n_way)
         return cross_entropy(negative_distances(features[len(support.x) :], centres), query.y)
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
-        """The prototypes are all that is kept."""
+        """Keep the prototypes."""
         centres = prototypes(self.backbone(support.x), support.y, n_way)
 
         def query(x: Tensor) -> Prediction:

@@ -1,9 +1,9 @@
 """Relation networks: Sung, Yang, Zhang, Xiang, Torr & Hospedales, "Learning to Compare: Relation Network for
 Few-Shot Learning", CVPR 2018.
 
-The feature maps of a query and of a class (the mean of its support examples) are laid on top of each other, and a
-small network, learned together with the features, says how well they match, as a number between 0 and 1. Training
-minimises the squared error to 1 for the query's class and 0 for the others.
+The feature map of a query is concatenated with the feature map of a class (the mean over its support examples). A
+small network, trained together with the features, scores how well they match, between 0 and 1. Training minimises the
+squared error to 1 for the query's class and 0 for the others.
 """
 
 from typing import Literal
@@ -17,30 +17,45 @@ from torch.nn.functional import cross_entropy, log_softmax, mse_loss, one_hot
 from polyshot.methods.backbones import Conv4
 from polyshot.methods.base import FewShotMethod, QueryFunction, feature_shape
 from polyshot.methods.protonet import prototypes
-from polyshot.system.settings import check_choices
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 _WIDTH, _HIDDEN = 64, 8
 
 
 class RelationNet(FewShotMethod):
-    """A learned comparison of query and class maps; loss "softmax" is cross-entropy, with no sigmoid."""
+    """A learned comparison of query maps and class maps.
+
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one map or vector per example. By default Conv4 without flattening for images.
+    loss : {"mse", "softmax"}
+        "mse" is the squared error of scores between 0 and 1, "softmax" the cross-entropy of scores without a sigmoid.
+    """
+
+    title = "RelationNet"
+    citation = (
+        'Sung, Yang, Zhang, Xiang, Torr & Hospedales, "Learning to Compare: Relation Network for Few-Shot Learning", '
+        "CVPR 2018"
+    )
 
     def __init__(
         self, space: Space, backbone: nn.Module | None = None, *, loss: Literal["mse", "softmax"] = "mse"
     ) -> None:
         super().__init__(space, backbone)
-        check_choices("relationnet", type(self), loss=loss)
+        self.check_choices(loss=loss)
         self.loss_type = loss
         self.relation = RelationModule(feature_shape(self.backbone, space))
 
     @classmethod
     def default_backbone(cls, space: Space) -> nn.Module:
-        """Conv4 without the flattening."""
+        """Conv4 without flattening."""
         return nn.Identity() if space.kind == "embeddings" else Conv4(space.shape[0], flatten=False)
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
-        """Squared error of the relation scores, or cross-entropy; support and query share the batch's statistics."""
+        """Squared error or cross-entropy; support and query go through the network in one batch."""
         support, query = episode.support, episode.query
         features = self.backbone(torch.cat([support.x, query.x])).flatten(1)
         classes = prototypes(features[: len(support.x)], support.y, episode.n_way)
@@ -50,24 +65,24 @@ class RelationNet(FewShotMethod):
         return mse_loss(scores, one_hot(query.y, episode.n_way).to(scores))
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
-        """The class maps are all that is kept."""
+        """Keep the class maps."""
         classes = prototypes(self.backbone(support.x).flatten(1), support.y, n_way)
 
         def query(x: Tensor) -> Prediction:
             scores = self.scores(self.backbone(x).flatten(1), classes)
-            # For "mse" too: a Gaussian likelihood of unit variance, N(e_c | scores, I), normalised over c.
+            # Also right for "mse": a Gaussian likelihood of unit variance, N(e_c | scores, I), normalised over c.
             return Prediction(log_softmax(scores, -1), scores)
 
         return query
 
     def scores(self, x: Float[Tensor, "q d"], classes: Float[Tensor, "c d"]) -> Float[Tensor, "q c"]:
-        """The relation score of every query and class, in 0..1 for "mse"."""
+        """The relation score of every query with every class, between 0 and 1 for "mse"."""
         scores: Tensor = self.relation(x, classes)
         return scores.sigmoid() if self.loss_type == "mse" else scores
 
 
 class RelationModule(nn.Module):
-    """Two convolution blocks and two linear layers on the maps of every pair; feature vectors are maps of 1x1."""
+    """Two convolution blocks and two linear layers on the maps of each pair; feature vectors are 1x1 maps."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -87,7 +102,7 @@ class RelationModule(nn.Module):
         self.layers = nn.Sequential(*blocks, nn.Flatten(), nn.Linear(flat, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 1))
 
     def forward(self, x: Float[Tensor, "q d"], classes: Float[Tensor, "c d"]) -> Float[Tensor, "q c"]:
-        """How well every query matches every class; x and classes are flattened maps."""
+        """A score for every query with every class; x and classes are flattened maps."""
         q, c = len(x), len(classes)
         class_maps, maps = (flat.view(-1, *self.map_shape) for flat in (classes, x))
         pairs = torch.cat([class_maps.repeat(q, 1, 1, 1), maps.repeat_interleave(c, 0)], dim=1)

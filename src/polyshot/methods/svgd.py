@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 def stein_direction(theta: Float[Tensor, "m d"], gradients: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
-    """Where each particle goes, given its gradient of log p: sum over j of k(j, i) g_j + d k(j, i) / d theta_j.
+    """The direction of each particle, given the gradients g of log p: sum_j k(j, i) g_j + d k(j, i) / d theta_j.
 
-    k(j, i) = exp(-|theta_j - theta_i|^2 / h) with h = median of the squared distances / log m. Liu & Wang divide by m;
-    like the paper's public code we do not, so that a step's rate means the same for any number of particles.
+    k(j, i) = exp(-|theta_j - theta_i|^2 / h) with h = median of the squared distances / log m. Liu & Wang divide by m.
+    Like the paper's public code we do not, so that a rate means the same for any number of particles.
     """
-    centred = theta - theta.mean(0)  # near each other, so that little is lost in the differences of squares
+    centred = theta - theta.mean(0)  # smaller numbers lose less precision in the differences of squares
     products = centred @ centred.mT
     square_lengths = products.diagonal()
     square_distances = square_lengths[:, None] + square_lengths - 2 * products

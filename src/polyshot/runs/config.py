@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from polyshot.data.dataset import ClassSet
 from polyshot.errors import InputError
 from polyshot.methods import METHODS
-from polyshot.methods.backbones import BACKBONES
+from polyshot.methods.backbones import find_backbone
 from polyshot.system.settings import keyword_settings, read_settings
 from polyshot.task import Space
 
@@ -50,10 +50,9 @@ class TrainingConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise InputError(f"no method {self.method!r}; there are {', '.join(METHODS)}")
-        if self.backbone is not None and self.backbone not in BACKBONES:
-            raise InputError(f"no backbone {self.backbone!r}; there is {', '.join(BACKBONES)}")
+        METHODS.find(self.method)
+        if self.backbone is not None:
+            find_backbone(self.backbone)
         if self.budget not in BUDGETS:
             raise InputError(f"the budget is {' or '.join(BUDGETS)}, not {self.budget!r}")
         read_settings(self.method, keyword_settings(METHODS[self.method]), self.options, from_text=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyshot.errors import InputError, TrainingError
+from polyshot.errors import TrainingError
 from polyshot.methods import FewShotMethod, build_method
 from polyshot.methods.backbones import build_backbone
 from polyshot.runs.config import TrainingConfig
@@ -64,16 +64,9 @@ def check_same_run(out: Path, config: TrainingConfig) -> None:
 
 def first_weights(config: TrainingConfig, space: Space) -> FewShotMethod:
     """The untrained method; its weights are a function of the seed, and the global generator is left alone."""
-    if config.backbone is not None and (config.backbone == "identity") != (space.kind == "embeddings"):
-        raise InputError(
-            f"{config.scenario} is a set of {space.kind}, which the backbone {config.backbone} cannot take"
-        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        backbone = None
-        if config.backbone is not None:
-            options = {} if config.backbone == "identity" else {"in_channels": space.shape[0]}
-            backbone = build_backbone(config.backbone, **options)
+        backbone = None if config.backbone is None else build_backbone(config.backbone, space)
         return build_method(config.method, space, backbone, config.options)
 
 

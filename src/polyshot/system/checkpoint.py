@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, contiguous_format
 
 from polyshot.errors import DataError
 from polyshot.system.files import write_atomically
@@ -19,7 +19,8 @@ _ANEW = "delete it and make it anew"
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any], kind: str = _FORMAT) -> None:
     """Write the tensors with a JSON record about them."""
-    whole = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    # copies, because safetensors refuses tensors that share memory, such as tied weights
+    whole = {name: t.detach().cpu().clone(memory_format=contiguous_format) for name, t in tensors.items()}
     text = json.dumps(record)
     write_atomically(path, save(whole, {"format": kind, "record": text, "sha256": _digest(whole, text)}))
 

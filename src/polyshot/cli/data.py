@@ -48,7 +48,7 @@ def list_(root: Root = None) -> None:
         if file.name not in known and not file.name.startswith("glyphs-"):
             typer.echo(f"  {_own_name(file):30}{file.name}")
     typer.echo("\nscenarios")
-    for name, sources in SCENARIOS.items():
+    for name, sources in ((name, scenario.sources) for name, scenario in SCENARIOS.items()):
         lacking = sorted({source.dataset for source in sources} - ready)
         state = f"needs {', '.join(lacking)}" if lacking else "ready"
         parts = (f"{role} {s.dataset}/{s.split}" for role, s in zip(("train", "val", "test"), sources, strict=True))

@@ -1,8 +1,7 @@
-"""How good a method is, and whether a difference between two is real: metrics, paired comparison, temperature."""
+"""Is a method good, and is a difference between two methods real? Metrics, paired comparison, temperature scaling."""
 
 from polyshot.evaluation.comparison import PairedComparison, compare_paired
 from polyshot.evaluation.metrics import (
-    BatchAccuracy,
     Interval,
     ReliabilityBins,
     RiskCoverage,
@@ -25,7 +24,6 @@ from polyshot.evaluation.metrics import (
 from polyshot.evaluation.temperature import Temperature, fit_temperature, scale_log_probs
 
 __all__ = [
-    "BatchAccuracy",
     "Interval",
     "PairedComparison",
     "ReliabilityBins",

@@ -1,4 +1,4 @@
-"""The paper's protocols: which episodes of a run's test classes it is judged on. Defaults are those of DESIGN.md."""
+"""The paper's protocols: which episodes of a run's test classes it is evaluated on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from polyshot.data import CORRUPTIONS, ClassSet, EpisodeSampler, corrupt
 from polyshot.errors import DataError, InputError
 from polyshot.runs.config import TrainingConfig
 
-PROTOCOLS = ("accuracy", "calibration", "corruption", "out-of-episode")
-TEMPERATURE = "temperature"  # not a protocol to report: validation episodes that a temperature is fitted on
+PROTOCOLS = ("accuracy", "calibration", "corruption", "out-of-episode")  # for users
+_SAME_EPISODES = {"calibration": "accuracy"}  # one pass and one result for both
+_TEMPERATURE = "temperature"  # validation episodes on which a temperature is fitted; never reported
 _CHUNK = 100  # episodes that are computed, and kept, together
 
 
@@ -20,20 +21,38 @@ class _Default(NamedTuple):
     number: int  # goes into the seed
     batches: int
     episodes: int
-    shots: int | None  # None: the run's own
+    shots: int | None  # None: those the run was trained with
+    corrupted: bool = False
+    with_outside: bool = False  # queries of unknown classes, as many classes as ways
 
 
 _DEFAULTS = {
     "accuracy": _Default(0, 5, 600, None),
-    "corruption": _Default(1, 1, 1000, 5),
-    "out-of-episode": _Default(2, 1, 1000, 5),
-    TEMPERATURE: _Default(3, 1, 200, None),
+    "corruption": _Default(1, 1, 1000, 5, corrupted=True),
+    "out-of-episode": _Default(2, 1, 1000, 5, with_outside=True),
+    _TEMPERATURE: _Default(3, 1, 200, None),
 }
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be other than the protocol; None is the protocol's, for ways and accuracy's shots the run's own."""
+    """What differs from the protocol; None keeps the protocol's value.
+
+    Attributes
+    ----------
+    episodes : int, optional
+        Episodes per batch.
+    batches : int, optional
+    shots, ways : int, optional
+        By default the run's own; corruption and out-of-episode use 5 shots.
+    queries : int
+        Queries per class.
+    seed : int
+        Seed of the episodes.
+    corruptions : sequence of str
+    severity : int
+        1 to 5.
+    """
 
     episodes: int | None = None
     batches: int | None = None
@@ -54,10 +73,22 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One protocol, in full; `episodes` are those of a batch, `queries` those of a class.
+class ProtocolSettings:
+    """One protocol in full. The episodes depend on these settings and the class set only: every run sees the same ones.
 
-    The episodes follow from these and the class set alone, so that every run sees the same ones.
+    Attributes
+    ----------
+    protocol : str
+        "accuracy" (which includes calibration), "corruption" or "out-of-episode".
+    batches : int
+    episodes : int
+        Episodes per batch.
+    ways, shots : int
+    queries : int
+        Queries per class.
+    seed : int
+    corruption : str, optional
+    severity : int, optional
     """
 
     protocol: str
@@ -70,46 +101,53 @@ class Settings:
     corruption: str | None = None
     severity: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.batches < 1 or self.episodes < 1:
-            raise InputError(f"batches and episodes are at least 1; got {self.batches} and {self.episodes}")
-        if self.corruption is not None:  # with no image, only the name and the severity are checked
-            corrupt(torch.empty((0, 1, 1, 1), dtype=torch.uint8), self.corruption, self.severity or 0, 0)
-
     @property
     def name(self) -> str:
-        """Of its result file, without the ending."""
+        """Name of the result file, without its ending."""
         return self.protocol if self.corruption is None else f"{self.protocol}-{self.corruption}-{self.severity}"
+
+    @property
+    def condition(self) -> str:
+        """What was done to the images, for people."""
+        if self.corruption is None:
+            return "no corruption"
+        return f"{self.corruption.replace('_', ' ')}, severity {self.severity}"
+
+    @property
+    def n_episodes(self) -> int:
+        """Episodes of all batches."""
+        return self.batches * self.episodes
 
     def sampler_arguments(self, batch: int) -> dict[str, Any]:
         """Arguments of EpisodeSampler for a batch; all corruptions have the same episodes."""
-        seeds = np.random.SeedSequence((self.seed, _DEFAULTS[self.protocol].number, batch))
+        default = _DEFAULTS[self.protocol]
+        seeds = np.random.SeedSequence((self.seed, default.number, batch))
         return {
             "n_way": self.ways,
             "n_shot": self.shots,
             "n_query": self.queries,
             "seed": int(seeds.generate_state(1)[0]),
-            "n_extra_way": self.ways if self.protocol == "out-of-episode" else 0,
+            "n_extra_way": self.ways if default.with_outside else 0,
         }
 
     def samplers(self, class_set: ClassSet) -> list[EpisodeSampler]:
-        """One a batch; a class set that is too small is a DataError."""
+        """One sampler per batch; a class set that is too small is a DataError."""
         n_classes = len(class_set.class_names)
-        if self.protocol == "out-of-episode" and n_classes < 2 * self.ways:
+        if _DEFAULTS[self.protocol].with_outside and n_classes < 2 * self.ways:
             raise DataError(
-                f"{class_set.name}: has {n_classes} classes, and out-of-episode needs 2 x {self.ways} ways = "
-                f"{2 * self.ways}; ask for at most {n_classes // 2} ways, or add classes"
+                f"{class_set.name}: has {n_classes} classes, but {self.protocol} needs 2 x {self.ways} ways = "
+                f"{2 * self.ways}; use at most {n_classes // 2} ways, or add classes"
             )
         return [EpisodeSampler(class_set, **self.sampler_arguments(batch)) for batch in range(self.batches)]
 
     def corruption_arguments(self) -> dict[str, Any] | None:
-        """Arguments of ClassSet.corrupted, where images are corrupted."""
+        """Arguments of ClassSet.corrupted; None if images stay as they are."""
         if self.corruption is None:
             return None
         return {"corruption": self.corruption, "severity": self.severity, "seed": self.seed}
 
     def chunks(self) -> list[Chunk]:
-        """All episodes in their order, a batch's in pieces of at most 100."""
+        """All episodes in order, each batch in pieces of at most 100."""
         return [
             Chunk(batch, first, min(first + _CHUNK, self.episodes))
             for batch in range(self.batches)
@@ -117,11 +155,11 @@ class Settings:
         ]
 
 
-def plan(protocol: str, config: TrainingConfig, changes: Changes) -> list[Settings]:
-    """The settings of a protocol for a run: one, or one a corruption. Accuracy and calibration are one pass."""
-    name = "accuracy" if protocol == "calibration" else protocol
-    if name not in _DEFAULTS:
-        raise InputError(f"no protocol {protocol!r}; there is {', '.join(PROTOCOLS)} and all")
+def plan(protocol: str, config: TrainingConfig, changes: Changes) -> list[ProtocolSettings]:
+    """The settings of a protocol for a run: one, or one per corruption."""
+    if protocol not in PROTOCOLS:
+        raise InputError(f"unknown protocol {protocol!r}; choose from {', '.join(PROTOCOLS)}, all")
+    name = _SAME_EPISODES.get(protocol, protocol)
     default = _DEFAULTS[name]
     settings: dict[str, Any] = {
         "protocol": name,
@@ -132,22 +170,26 @@ def plan(protocol: str, config: TrainingConfig, changes: Changes) -> list[Settin
         "queries": changes.queries,
         "seed": changes.seed,
     }
-    if name != "corruption":
-        return [Settings(**settings)]
-    return [Settings(**settings, corruption=c, severity=changes.severity) for c in changes.corruptions]
+    if min(settings["batches"], settings["episodes"]) < 1:
+        raise InputError(f"batches and episodes must be at least 1; got {changes.batches} and {changes.episodes}")
+    if not default.corrupted:
+        return [ProtocolSettings(**settings)]
+    for corruption in changes.corruptions:  # checks name and severity; there is no image to corrupt
+        corrupt(torch.empty((0, 1, 1, 1), dtype=torch.uint8), corruption, changes.severity, 0)
+    return [ProtocolSettings(**settings, corruption=c, severity=changes.severity) for c in changes.corruptions]
 
 
-def temperature_settings(settings: Settings) -> Settings:
-    """The validation episodes that fit a temperature for these: of the same shape."""
-    default = _DEFAULTS[TEMPERATURE]
+def temperature_settings(settings: ProtocolSettings) -> ProtocolSettings:
+    """The validation episodes on which a temperature is fitted, of the same shape as `settings`."""
+    default = _DEFAULTS[_TEMPERATURE]
     shape = (settings.ways, settings.shots, settings.queries, settings.seed)
-    return Settings(TEMPERATURE, default.batches, default.episodes, *shape)
+    return ProtocolSettings(_TEMPERATURE, default.batches, default.episodes, *shape)
 
 
 def check_images(class_set: ClassSet) -> None:
-    """Corruptions are of images."""
+    """Refuse to corrupt what is not an image."""
     if class_set.x.ndim != 4:
         raise InputError(
-            f"{class_set.name}: holds embeddings, and only images can be corrupted; leave the protocol corruption out, "
-            "or corrupt the images before they are embedded"
+            f"{class_set.name}: contains embeddings, and only images can be corrupted; leave out the protocol "
+            "corruption, or corrupt the images before they are embedded"
         )

@@ -1,142 +1,269 @@
-"""The result of one run under one protocol, as a JSON file.
+"""The result of one run under one protocol, and its files.
 
     result = read_result(Path("RUN/results/accuracy.json"))
-    result.summary["accuracy"]  # {"value": 0.97, "low": 0.968, "high": 0.972, "std": 0.001}
+    result.summary["accuracy"].estimate  # 0.97
+    result.episodes["accuracy"]          # array [episodes]
 
-`find_results` reads every result among files and folders. Numbers have six significant digits; NaN is null.
+NAME.json has everything but the per-episode figures, which are in NAME.episodes.npz beside it. docs/evaluation.md
+describes both.
 """
 
+import hashlib
+import io
 import json
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from polyshot.errors import DataError
+from polyshot.evaluation.protocols import ProtocolSettings
+from polyshot.evaluation.summaries import Figures
+from polyshot.evaluation.temperature import Temperature
+from polyshot.evaluation.typed_json import decode, encode, rounded
 from polyshot.system.files import write_atomically
 
-FORMAT = "polyshot-result-2"
-COMPARISON_FORMAT = "polyshot-comparison-1"
+FORMAT = "polyshot-result-3"
+_START = b'{\n"format": "polyshot-result-'
+_AGAIN = "delete it and run `polyshot evaluate` again"
 
 
-@dataclass(frozen=True)
-class Result:
-    """What one run did under one protocol; every field but `path` is in the file.
+@dataclass(frozen=True, eq=False)
+class ExampleEpisode:
+    """The predictions for one episode of the first batch.
 
-    protocol: "accuracy" (which holds calibration too: the same tasks), "corruption" or "out-of-episode".
-    run, method, options, scenario, training: what was evaluated; `training` is the run's configuration.
-    test_set, test_data: the name of what it was tested on, and ClassSet.digest of it.
-    trained_episodes: episodes (or batches) of training until the weights evaluated.
-    settings: protocol, batches, episodes (a batch), ways, shots, queries (a class), seed, corruption, severity.
-    temperature: None, or {"value", "bound", "episodes"} (fitted on so many validation episodes).
-    weights: SHA-256 of best.safetensors.
-    episodes: a list a figure, batch after batch: accuracy, log_likelihood, brier; for out-of-episode also auroc (of
-    minus the largest logit, the headline), auroc_entropy (of the entropy of the predictive, the total uncertainty) and,
-    for methods with a posterior over the logits, auroc_variance (of their total variance).
-    summary: {"value", "low", "high"} (95 %; None where there is no interval) of each of these and of ece and mce;
-    accuracy has "std" as well, that of the batches' means.
-    reliability: edges (one more than bins), count, confidence, accuracy. risk_coverage: coverage, accuracy, area.
-    confidence_histogram: edges, right, wrong (counts). All three, and the first figures, are of inside queries only.
-    roc: None, or by "score", "entropy" and "variance": false_positive_rate, true_positive_rate (mean over episodes).
-    score_histograms: None, or by the same: edges, inside, outside (counts; the end bins hold the rest).
-    examples: {"sampler": keyword arguments of EpisodeSampler, "corruption": None or arguments of ClassSet.corrupted,
-    "episodes": [{"episode": k, "labels" [Q] (-1 is outside), "probs" [Q][C], "scores" [Q][C]}, ...]}.
+    Attributes
+    ----------
+    episode : int
+        Its number; with `ProtocolSettings.sampler_arguments(0)` this gives the examples themselves.
+    labels : array [Q]
+        True classes; -1 for queries of unknown classes.
+    probs, scores : array [Q, C]
     """
 
-    protocol: str
+    episode: int
+    labels: Int[np.ndarray, " q"]
+    probs: Float[np.ndarray, "q c"]
+    scores: Float[np.ndarray, "q c"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Result(Figures):
+    """What one run achieved under one protocol; also has everything that `Figures` has.
+
+    Attributes
+    ----------
+    run : str
+        Name of the run folder.
+    method : str
+    options : dict
+        The method's options.
+    scenario : str
+    training : dict
+        The run's training configuration.
+    settings : ProtocolSettings
+    weights : str
+        SHA-256 of best.safetensors.
+    test_data : str
+        `ClassSet.digest` of the test classes.
+    test_set : str
+        Name of the test classes.
+    trained_episodes : int, optional
+        Training episodes (or batches) until the evaluated weights.
+    temperature : Temperature, optional
+        The fitted temperature, if probabilities were scaled.
+    packages : dict
+        Versions of packages.
+    seconds : float
+        Computing time of all processes together; NaN if unknown.
+    examples : tuple of ExampleEpisode
+        A few episodes for the report.
+    path : Path, optional
+        The file it was read from; not in the file.
+    """
+
     run: str
     method: str
     options: dict[str, Any]
     scenario: str
-    test_set: str
-    test_data: str
     training: dict[str, Any]
-    trained_episodes: int
-    settings: dict[str, Any]
-    temperature: dict[str, Any] | None
-    packages: dict[str, str]
-    seconds: float
+    settings: ProtocolSettings
     weights: str
-    episodes: dict[str, list[float]]
-    summary: dict[str, dict[str, float | None]]
-    reliability: dict[str, list[Any]]
-    risk_coverage: dict[str, Any]
-    confidence_histogram: dict[str, list[Any]]
-    roc: dict[str, dict[str, list[float]]] | None
-    score_histograms: dict[str, dict[str, list[Any]]] | None
-    examples: dict[str, Any]
+    test_data: str
+    test_set: str = ""
+    trained_episodes: int | None = None
+    temperature: Temperature | None = None
+    packages: dict[str, str] = field(default_factory=dict)
+    seconds: float = float("nan")
+    examples: tuple[ExampleEpisode, ...] = ()
     path: Path | None = None
 
     @property
+    def protocol(self) -> str:
+        """The protocol's name."""
+        return self.settings.protocol
+
+    @property
     def label(self) -> str:
-        """The run's name, and that it is scaled where it is."""
+        """The run's name, marked if a temperature was applied."""
         return self.run + (" (temperature)" if self.temperature else "")
+
+    @property
+    def seed(self) -> int:
+        """The seed of the training."""
+        return int(self.training.get("seed", 0))
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder, or its folder of results elsewhere."""
+        if self.path is None:
+            return None
+        parent = self.path.resolve().parent
+        return parent.parent if parent.name == "results" else parent
+
+    def slim(self, measures: Collection[str] | None = None) -> "Result":
+        """A copy without curves, histograms and examples; reliability bins stay.
+
+        Parameters
+        ----------
+        measures : collection of str, optional
+            Measures whose per-episode figures are kept; all by default.
+        """
+        kept = {name: x for name, x in self.episodes.items() if measures is None or name in measures}
+        return replace(
+            self, episodes=kept, risk_coverage=None, confidence_histogram=None, roc={}, score_histograms={}, examples=()
+        )
 
 
 def write_result(path: Path, result: Result) -> None:
-    """The whole file, or none."""
-    content = {"format": FORMAT} | asdict(result)
-    del content["path"]
-    write_atomically(path, to_json(content))
+    """Write NAME.json and, for the per-episode figures, NAME.episodes.npz.
+
+    An earlier NAME.json is deleted first and the new one is written last. So a crash leaves no result, but never the
+    JSON file of one result beside the per-episode figures of another.
+    """
+    beside, digest = _episodes_path(path), None
+    try:
+        path.unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be replaced ({error.strerror})") from error
+    if result.episodes:
+        content = _episodes_to_bytes(result.episodes)
+        write_atomically(beside, content)
+        digest = hashlib.sha256(content).hexdigest()
+    inherited = {f.name for f in fields(Figures)}
+    names = sorted((f.name for f in fields(Result) if f.name not in ("path", "episodes")), key=inherited.__contains__)
+    content_of_json = {"format": FORMAT} | {name: encode(getattr(result, name)) for name in names}
+    content_of_json["episodes_sha256"] = digest
+    content_of_json["sha256"] = _checksum(content_of_json)
+    write_atomically(path, to_json(content_of_json))
 
 
 def read_result(path: Path) -> Result:
-    """A result file; anything else is a DataError."""
-    content = _read_json(path)
-    names = {f.name for f in fields(Result)} - {"path"}
-    if content.get("format") != FORMAT or not names <= content.keys():
-        raise DataError(
-            f"{path}: no result of this version of polyshot ({FORMAT}); delete it and run `polyshot evaluate`"
-        )
-    return Result(**{name: content[name] for name in names}, path=path)
+    """Read a result; a file that is damaged, incomplete or something else is a DataError that names it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not a readable JSON file, perhaps cut short ({error}); {_AGAIN}") from error
+    if not isinstance(content, dict) or not str(content.get("format")).startswith("polyshot-result-"):
+        raise DataError(f"{path}: not a result of `polyshot evaluate`")
+    if content["format"] != FORMAT:
+        raise DataError(f"{path}: has the format {content['format']} instead of {FORMAT}; {_AGAIN}")
+    if content.pop("sha256", None) != _checksum(content):
+        raise DataError(f"{path}: damaged, its content does not match its checksum; {_AGAIN}")
+    digest = content.get("episodes_sha256")
+    known = {f.name for f in fields(Result)} - {"path", "episodes"}
+    result = decode(Result, {name: value for name, value in content.items() if name in known}, str(path))
+    episodes = {} if digest is None else _read_episodes(_episodes_path(path), digest, result.settings.n_episodes)
+    return replace(result, episodes=episodes, path=path)
 
 
 def find_results(paths: Sequence[Path]) -> list[Result]:
-    """Every result among files and folders: a run, a folder of runs, or an --out folder of `polyshot evaluate`."""
-    found: list[Result] = []
+    """Read every result among files and folders: a run, a folder of runs, or an --out folder of `polyshot evaluate`.
+
+    A damaged result is an error; it is never left out. Runs of the same name whose results would be confused are
+    called by as much of their path as distinguishes them.
+    """
+    files: dict[Path, Path] = {}
     for path in paths:
         if not path.exists():
-            raise DataError(f"{path}: there is no such file or folder; `polyshot evaluate RUN` writes RUN/results")
-        files = [path] if path.is_file() else [f for f in sorted(path.rglob("*.json")) if _format_of(f) == FORMAT]
-        if not files:
-            raise DataError(f"{path}: holds no results; `polyshot evaluate RUN` writes RUN/results")
-        found += [read_result(file) for file in files]
-    return list({(result.path or Path()).resolve(): result for result in found}.values())
+            raise DataError(f"{path}: no such file or folder; `polyshot evaluate RUN` writes RUN/results")
+        found = [path] if path.is_file() else [f for f in sorted(path.rglob("*.json")) if _is_result(f)]
+        if not found:
+            raise DataError(f"{path}: contains no results; `polyshot evaluate RUN` writes RUN/results")
+        files |= {file.resolve(): file for file in found if file.resolve() not in files}
+    return _distinguished([read_result(file) for file in files.values()])
 
 
-def to_json(content: dict[str, Any]) -> bytes:
-    """One line a key, numbers rounded."""
-    lines = [f"{json.dumps(key)}: {json.dumps(rounded(value), allow_nan=False)}" for key, value in content.items()]
+def to_json(content: Mapping[str, Any]) -> bytes:
+    """Plain JSON values as text, one line per key."""
+    lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in content.items()]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
-def rounded(value: Any) -> Any:
-    """Plain lists and numbers: floats with six significant digits, NaN as None."""
-    if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [rounded(part) for part in value]
-    if isinstance(value, (float, np.floating)):
-        return None if math.isnan(value) else float(f"{value:.6g}")
-    return value.item() if isinstance(value, np.generic) else value
+def _checksum(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON: sorted keys, no spaces, ASCII."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _format_of(path: Path) -> str | None:
-    if not path.is_file() or path.suffix != ".json":
-        return None
-    with path.open("rb") as file:
-        start = file.read(80)
-    return next((name for name in (FORMAT, COMPARISON_FORMAT) if f'"format": "{name}"'.encode() in start), None)
+def _episodes_path(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.episodes.npz")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _episodes_to_bytes(episodes: Mapping[str, Float[np.ndarray, " episodes"]]) -> bytes:
+    """Six significant digits, as everywhere in a result; float32 holds them exactly."""
+    buffer = io.BytesIO()
+    arrays = {name: np.array([rounded(x) for x in values.tolist()], np.float32) for name, values in episodes.items()}
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _read_episodes(path: Path, digest: str, n_episodes: int) -> dict[str, Float[np.ndarray, " episodes"]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not a JSON file, or it cannot be read ({error})") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: no result of `polyshot evaluate`")
-    return content
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); it belongs to the JSON file beside it") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DataError(f"{path}: damaged, or not of the same result as the JSON file beside it; {_AGAIN}")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            episodes = {name: np.array([rounded(x) for x in arrays[name].tolist()]) for name in arrays.files}
+    except (ValueError, OSError, TypeError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: not a file of per-episode figures ({error}); {_AGAIN}") from error
+    if wrong := [name for name, values in episodes.items() if values.shape != (n_episodes,)]:
+        raise DataError(f"{path}: {wrong[0]} must have {n_episodes} values; {_AGAIN}")
+    return episodes
+
+
+def _is_result(path: Path) -> bool:
+    """Whether a JSON file is a result, judged so that one with a damaged start still counts."""
+    if not path.is_file():
+        return False
+    if _episodes_path(path).is_file():
+        return True
+    with path.open("rb") as file:
+        start = file.read(len(_START))
+    return _START.startswith(start)
+
+
+def _distinguished(results: list[Result]) -> list[Result]:
+    """Results whose runs share a name, protocol and task get longer names, such as demo/protonet."""
+    folders: dict[tuple[object, ...], set[Path]] = {}
+    for r in results:
+        key = (r.label, r.scenario, r.settings.name, r.settings.ways, r.settings.shots)
+        folders.setdefault(key, set()).add(r.folder or Path())
+    shared = {folder: group for group in folders.values() if len(group) > 1 for folder in group}
+    names = {folder: _short_name(folder, group) for folder, group in shared.items()}
+    return [replace(r, run=names[r.folder]) if r.folder in names else r for r in results]
+
+
+def _short_name(folder: Path, others: Collection[Path]) -> str:
+    parts = folder.parts
+    for n in range(1, len(parts) + 1):
+        if sum(other.parts[-n:] == parts[-n:] for other in others) == 1:
+            return "/".join(parts[-n:])
+    return str(folder)

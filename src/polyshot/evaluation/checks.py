@@ -1,4 +1,4 @@
-"""Bad arrays are told from good here: an InputError says what is wrong and what would be right."""
+"""Check the arrays that metrics are given; an InputError says what is wrong and what is expected."""
 
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ ArrayOrTensor: TypeAlias = npt.NDArray[Any] | Tensor
 
 
 def to_numpy(x: ArrayOrTensor) -> npt.NDArray[Any]:
-    """A tensor as a NumPy array of the same precision (bfloat16, which NumPy lacks, as float32)."""
+    """Convert a tensor to a NumPy array of the same precision (bfloat16, which NumPy lacks, to float32)."""
     if not isinstance(x, Tensor):
         return np.asarray(x)
     x = x.detach().cpu()
@@ -22,15 +22,15 @@ def to_numpy(x: ArrayOrTensor) -> npt.NDArray[Any]:
 
 
 def check_probs(probs: ArrayOrTensor, labels: ArrayOrTensor) -> tuple[Float[np.ndarray, "n c"], Int[np.ndarray, " n"]]:
-    """Probabilities as float64 and labels as int64, if they are that."""
+    """Return valid probabilities as float64 and valid labels as int64."""
     raw, y = to_numpy(probs), to_numpy(labels)
     if raw.ndim != 2 or y.shape != raw.shape[:1]:
         raise InputError(f"probabilities must be [n, C] and labels [n]; the shapes are {raw.shape} and {y.shape}")
     if raw.size == 0:
-        raise InputError(f"probabilities of shape {raw.shape} hold nothing; at least one example and class are needed")
+        raise InputError(f"probabilities of shape {raw.shape} are empty; at least one example and class are needed")
     p = raw.astype(np.float64)
     if np.isnan(p).any():
-        raise InputError(f"probabilities hold NaN, first in row {int(np.isnan(p).any(1).argmax())}")
+        raise InputError(f"probabilities contain NaN, first in row {int(np.isnan(p).any(1).argmax())}")
     if (p < 0).any():
         raise InputError(f"probabilities must not be negative; the smallest is {p.min():g} (logits? use softmax first)")
     off = np.abs(p.sum(1) - 1)
@@ -50,27 +50,27 @@ def check_probs(probs: ArrayOrTensor, labels: ArrayOrTensor) -> tuple[Float[np.n
 def check_log_probs(
     log_probs: ArrayOrTensor, labels: ArrayOrTensor
 ) -> tuple[Float[np.ndarray, "n c"], Int[np.ndarray, " n"]]:
-    """Log-probabilities as float64 and labels as int64, if they are that; -inf is a probability of 0."""
+    """Return valid log-probabilities as float64 and valid labels as int64; -inf is a probability of 0."""
     raw = to_numpy(log_probs)
     with np.errstate(over="ignore"):
         _, y = check_probs(np.exp(raw), labels)
     return raw.astype(np.float64), y
 
 
-def check_finite(name: str, values: ArrayOrTensor, ndim: int) -> npt.NDArray[np.float64]:
-    """Values as float64, if there are some, of that many dimensions, and finite."""
+def finite_array(name: str, values: ArrayOrTensor, ndim: int) -> npt.NDArray[np.float64]:
+    """Return the values as float64 if they are finite, not empty, and have `ndim` dimensions."""
     x = to_numpy(values).astype(np.float64)
     if x.ndim != ndim or x.size == 0:
         raise InputError(
             f"{name} must have {ndim} dimension{'s' * (ndim > 1)} and not be empty; the shape is {x.shape}"
         )
     if not np.isfinite(x).all():
-        raise InputError(f"{name} hold NaN or infinity")
+        raise InputError(f"{name} contain NaN or infinity")
     return x
 
 
 def check_level(level: float) -> None:
-    """A level of confidence between 0 and 1."""
+    """Refuse a confidence level outside 0 to 1."""
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, such as 0.95; it is {level}")
 
@@ -78,15 +78,15 @@ def check_level(level: float) -> None:
 def check_flags(
     name: str, values: ArrayOrTensor, flag_name: str, flags: ArrayOrTensor, ndim: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Values (infinite ones too, as only their order counts) and the flag of each."""
+    """Return the values and one flag for each; infinite values are valid, because only their order counts."""
     x, flag = to_numpy(values).astype(np.float64), to_numpy(flags)
     if x.ndim != ndim or x.size == 0 or flag.shape != x.shape:
         raise InputError(
-            f"{name} and {flag_name} must have one shape of {ndim} dimension{'s' * (ndim > 1)} and not be empty; "
+            f"{name} and {flag_name} must have the same shape of {ndim} dimension{'s' * (ndim > 1)} and not be empty; "
             f"the shapes are {x.shape} and {flag.shape}"
         )
     if np.isnan(x).any():
-        raise InputError(f"{name} holds NaN")
+        raise InputError(f"{name} contains NaN")
     if not ((flag == 0) | (flag == 1)).all():
         raise InputError(f"{flag_name} must be True or False (1 or 0) throughout")
     return x, flag.astype(bool)
@@ -95,10 +95,10 @@ def check_flags(
 def check_scores(
     scores: ArrayOrTensor, is_outside: ArrayOrTensor, ndim: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Scores, and which are from outside, if each episode (the last dimension) holds both kinds."""
+    """Return the scores and which are from outside; each episode (the last dimension) must have both kinds."""
     s, outside = check_flags("scores", scores, "is_outside", is_outside, ndim)
     one_kind = outside.all(-1) | ~outside.any(-1)
     if one_kind.any():
         where = f" in episode {int(one_kind.argmax())}" if ndim == 2 else ""
-        raise InputError(f"AUROC needs examples from inside and from outside; is_outside has one kind only{where}")
+        raise InputError(f"AUROC needs examples from inside and from outside; is_outside has only one kind{where}")
     return s, outside

@@ -39,7 +39,7 @@ def test_the_demo_trains_evaluates_explains_and_does_nothing_twice(
         assert f'id="{figure}"' in page
     out = capfd.readouterr().out
     assert "one-vs-each" in out
-    assert "share of queries put into the right class" in out
+    assert "share of queries assigned to the right class" in out
     assert "ove-gp" in out
     assert "protonet" in out
     assert " to " in out

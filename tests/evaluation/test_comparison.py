@@ -90,8 +90,8 @@ def test_one_episode_proves_nothing() -> None:
     [
         (np.ones(3), np.ones(4), 10, r"same episodes; the shapes are \(3,\) and \(4,\)"),
         (np.ones(0), np.ones(0), 10, "not be empty"),
-        (np.array([1, np.nan]), np.ones(2), 10, "first run hold NaN"),
-        (np.ones(2), np.array([1, np.inf]), 10, "second run hold NaN or infinity"),
+        (np.array([1, np.nan]), np.ones(2), 10, "first run contain NaN"),
+        (np.ones(2), np.array([1, np.inf]), 10, "second run contain NaN or infinity"),
         (np.ones(2), np.ones(2), 0, "n_flips"),
     ],
 )

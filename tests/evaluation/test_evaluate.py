@@ -1,7 +1,9 @@
+import csv
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ from polyshot.data import EpisodeSampler, load_scenario
 from polyshot.errors import InputError, TrainingError
 from polyshot.evaluation import compare_paired, fit_temperature, outputs, protocols
 from polyshot.evaluation.evaluate import evaluate
-from polyshot.evaluation.protocols import Changes, Settings, temperature_settings
-from polyshot.evaluation.results import Result, read_result, rounded
+from polyshot.evaluation.protocols import Changes, ProtocolSettings, temperature_settings
+from polyshot.evaluation.results import Result, read_result
+from polyshot.evaluation.typed_json import encode
 from polyshot.runs.config import TrainingConfig
 from polyshot.runs.folder import first_weights, load_method, read_config, start_run
 from polyshot.system.checkpoint import save_checkpoint
@@ -30,11 +33,14 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(protocols._DEFAULTS, "temperature", default._replace(episodes=11))
 
 
-def content(result: Result) -> Result:
-    return replace(result, seconds=0.0, path=None)
+def content(result: Result, **changes: Any) -> dict[str, Any]:
+    """All of a result but where it is and what it cost."""
+    return encode(replace(result, seconds=0.0, path=None, **changes))
 
 
-def predict_slowly(run: Path, settings: Settings, split: str = "test") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def predict_slowly(
+    run: Path, settings: ProtocolSettings, split: str = "test"
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Log-probabilities, scores and labels of every episode, adapting to one after the other."""
     method, config, _ = load_method(run)
     log_probs, scores, labels = [], [], []
@@ -63,19 +69,18 @@ def test_results_agree_with_a_slow_computation(name: str, trained: Path, tmp_pat
     accuracy, outside = done.results
     assert accuracy.path == tmp_path / name / "accuracy.json"
     assert done.comparisons == []
-    log_probs, scores, labels = predict_slowly(trained / name, Settings("accuracy", 2, 7, 3, 2, 3, 0))
+    log_probs, scores, labels = predict_slowly(trained / name, ProtocolSettings("accuracy", 2, 7, 3, 2, 3, 0))
     right = log_probs.argmax(-1) == labels
     np.testing.assert_allclose(accuracy.episodes["accuracy"], right.mean(1), rtol=1e-5)
     true = np.take_along_axis(log_probs, labels[..., None], -1)[..., 0]
     # MatchingNet computes in single precision
     np.testing.assert_allclose(accuracy.episodes["log_likelihood"], true.mean(1), rtol=1e-4, atol=1e-6)
     error = np.square(np.exp(log_probs) - np.eye(3)[labels]).sum(-1)
-    assert accuracy.summary["brier"]["value"] == pytest.approx(error.mean(), rel=1e-4)
-    example = accuracy.examples["episodes"][2]
-    np.testing.assert_allclose(example["probs"], np.exp(log_probs[2]), rtol=1e-4, atol=1e-6)
-    assert accuracy.examples["sampler"]["n_extra_way"] == 0
+    assert accuracy.summary["brier"].estimate == pytest.approx(error.mean(), rel=1e-4)
+    assert [example.episode for example in accuracy.examples] == [0, 1, 2]
+    np.testing.assert_allclose(accuracy.examples[2].probs, np.exp(log_probs[2]), rtol=1e-4, atol=1e-6)
 
-    log_probs, scores, labels = predict_slowly(trained / name, Settings("out-of-episode", 2, 7, 3, 5, 3, 0))
+    log_probs, scores, labels = predict_slowly(trained / name, ProtocolSettings("out-of-episode", 2, 7, 3, 5, 3, 0))
     for key, outlier in (
         ("auroc", -scores.max(-1)),
         ("auroc_entropy", -(np.exp(log_probs) * log_probs).sum(-1)),
@@ -117,7 +122,7 @@ def test_interrupted_work_goes_on_to_the_same_result(
     (part / "0001.safetensors").write_bytes(kept)
     other = evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path, quiet=True).results[0]
     assert computed == [0, 1, 2, 3, 4, 5]  # done: nothing is computed, and what was left over is tidied up
-    assert other == resumed
+    assert content(other) == content(resumed)
     assert not part.exists()
 
 
@@ -161,23 +166,27 @@ def test_runs_are_compared_on_the_same_episodes(trained: Path, tmp_path: Path) -
     runs = [trained / name for name in ("ove", "match", "dkt")]
     done = evaluate(runs, ["accuracy"], FEW, out=tmp_path, quiet=True)
     ove, match, _ = done.results
-    assert [(e["run"], e["against"]) for e in done.comparisons] == [("match", "ove"), ("dkt", "ove")]
-    expected = compare_paired(np.array(match.episodes["brier"]), np.array(ove.episodes["brier"]), seed=0)
-    found = done.comparisons[0]["metrics"]["brier"]
-    assert found["difference"] == expected.difference.estimate
-    assert found["p_value"] == expected.p_value
-    assert set(done.comparisons[0]["metrics"]) == {"accuracy", "log_likelihood", "brier"}
-    assert done.comparisons[0]["n_episodes"] == 14
+    assert [(c.run, c.against) for c in done.comparisons] == [("match", "ove"), ("dkt", "ove")]
+    expected = compare_paired(match.episodes["brier"], ove.episodes["brier"], seed=0)
+    assert done.comparisons[0].measures["brier"] == expected
+    assert expected.n_episodes == 14
+    assert set(done.comparisons[0].measures) == {"accuracy", "log_likelihood", "brier"}
 
     later = evaluate(runs[:2], ["out-of-episode"], FEW, out=tmp_path, against=runs[1], quiet=True)
     assert [r.run for r in later.results] == ["match", "ove"]
     written = json.loads((tmp_path / "comparison.json").read_text("utf-8"))["comparisons"]
-    assert written == rounded(later.comparisons)
-    assert [(e["run"], e["against"], e["protocol"]) for e in written] == [
+    assert written == encode(later.comparisons)
+    assert [(c["run"], c["against"], c["settings"]["protocol"]) for c in written] == [
         ("ove", "match", "accuracy"),
         ("ove", "match", "out-of-episode"),
     ]
-    assert "auroc" in written[1]["metrics"]
+    assert "auroc" in written[1]["measures"]
+    lines = list(csv.DictReader((tmp_path / "comparison.csv").read_text("utf-8").splitlines()))
+    assert len(lines) == sum(len(c["measures"]) for c in written)
+    brier = next(line for line in lines if line["measure"] == "brier")
+    assert (brier["run"], brier["against"], brier["episodes"]) == ("ove", "match", "14")
+    assert float(brier["p_value"]) == pytest.approx(expected.p_value, rel=1e-5)
+    assert float(brier["difference"]) == pytest.approx(-expected.difference.estimate, rel=1e-5)
 
 
 def test_results_of_other_settings_are_kept_and_of_other_weights_are_not(trained: Path, tmp_path: Path) -> None:
@@ -187,11 +196,11 @@ def test_results_of_other_settings_are_kept_and_of_other_weights_are_not(trained
     path = tmp_path / "match" / "results" / "accuracy.json"
     with pytest.raises(InputError, match=r"other settings \(episodes 7 -> 8\); delete it .* or .* --out"):
         evaluate(run, ["accuracy"], replace(FEW, episodes=8), quiet=True)
-    assert read_result(path) == first
+    assert content(read_result(path)) == content(first)
     write_first_weights(tmp_path / "match")
     again = evaluate(run, ["accuracy"], FEW, quiet=True).results[0]
     assert again.weights != first.weights
-    assert read_result(path) == again
+    assert content(read_result(path)) == content(again)
 
 
 def test_results_of_other_data_are_computed_anew_and_not_compared(trained: Path, tmp_path: Path) -> None:
@@ -208,10 +217,10 @@ def test_results_of_other_data_are_computed_anew_and_not_compared(trained: Path,
     after = evaluate(runs, ["accuracy"], FEW, quiet=True)
     assert after.results[0].test_set == before.results[0].test_set
     assert after.results[0].test_data != before.results[0].test_data
-    assert after.results[0].episodes != before.results[0].episodes
-    assert after.results[1] == before.results[1]
+    assert content(after.results[0]) != content(before.results[0], test_data=after.results[0].test_data)
+    assert content(after.results[1]) == content(before.results[1])
     assert after.comparisons == []
-    assert not (tmp_path / "match" / "results" / "comparison.json").exists()
+    assert list((tmp_path / "match" / "results").glob("comparison.*")) == []
 
 
 def test_a_temperature_is_fitted_on_validation_episodes_and_kept_apart(trained: Path, tmp_path: Path) -> None:
@@ -220,17 +229,17 @@ def test_a_temperature_is_fitted_on_validation_episodes_and_kept_apart(trained: 
     plain, scaled = done.results[:2]
     assert scaled.path == tmp_path / "match" / "accuracy-temperature.json"
     log_probs, _, labels = predict_slowly(
-        run, temperature_settings(Settings("accuracy", 1, 1, 3, 2, 3, 0)), "validation"
+        run, temperature_settings(ProtocolSettings("accuracy", 1, 1, 3, 2, 3, 0)), "validation"
     )
     assert len(log_probs) == 11
     expected = fit_temperature(log_probs.reshape(-1, 3), labels.ravel())
     assert plain.temperature is None
     assert scaled.temperature is not None
-    assert scaled.temperature["value"] == pytest.approx(expected.value, rel=1e-4)
-    assert scaled.temperature["episodes"] == 11
-    assert scaled.episodes["accuracy"] == plain.episodes["accuracy"]
-    assert scaled.episodes["brier"] != plain.episodes["brier"]
-    assert {(e["run"], e["against"]) for e in done.comparisons} == {
+    assert scaled.temperature.value == pytest.approx(expected.value, rel=1e-4)
+    assert scaled.temperature.n_episodes == 11
+    assert scaled.episodes["accuracy"].tolist() == plain.episodes["accuracy"].tolist()
+    assert scaled.episodes["brier"].tolist() != plain.episodes["brier"].tolist()
+    assert {(c.run, c.against) for c in done.comparisons} == {
         (a, b) for a in ("ove", "ove (temperature)") for b in ("match", "match (temperature)")
     }
     assert list(tmp_path.rglob("*.part")) == []
@@ -241,13 +250,13 @@ def test_images_are_corrupted_in_support_and_query(tmp_path: Path) -> None:
     start_run(run, TrainingConfig("maml", "glyphs", epochs=1, episodes_per_epoch=1), Space((1, 28, 28), 1543), 1)
     write_first_weights(run)
     changes = Changes(episodes=2, queries=2, shots=1, corruptions=["impulse_noise"], severity=3)
-    with pytest.raises(TrainingError, match=r"0 of 1 episodes; `polyshot train` goes on .* --unfinished"):
+    with pytest.raises(TrainingError, match=r"0 of 1 episodes; run `polyshot train` again .* --unfinished"):
         evaluate([run], ["corruption"], changes, quiet=True)
     result = evaluate([run], ["corruption"], changes, quiet=True, unfinished=True).results[0]
     assert result.path == run / "results" / "corruption-impulse_noise-3.json"
-    assert result.examples["corruption"] == {"corruption": "impulse_noise", "severity": 3, "seed": 0}
-    test = load_scenario("glyphs").test.corrupted(**result.examples["corruption"])
-    episode = EpisodeSampler(test, **result.examples["sampler"])[1]
+    assert result.settings.corruption_arguments() == {"corruption": "impulse_noise", "severity": 3, "seed": 0}
+    test = load_scenario("glyphs").test.corrupted("impulse_noise", severity=3, seed=0)
+    episode = EpisodeSampler(test, **result.settings.sampler_arguments(0))[1]
     prediction = load_method(run)[0].adapt(episode.support, 5)(episode.query.x)
     expected = prediction.log_probs.exp().double().numpy()
-    np.testing.assert_allclose(result.examples["episodes"][1]["probs"], expected, atol=1e-5)
+    np.testing.assert_allclose(result.examples[1].probs, expected, atol=1e-5)

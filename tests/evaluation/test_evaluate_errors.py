@@ -27,14 +27,16 @@ def test_bad_input_is_told_before_anything_is_computed(trained: Path, tmp_path: 
     run = trained / "match"
     fails([tmp_path / "none"], ["all"], "no run folder of polyshot .* `polyshot train` makes one")
     fails(
-        [run], ["corruption"], "holds embeddings, and only images can be corrupted; leave the protocol corruption out"
+        [run],
+        ["corruption"],
+        "contains embeddings, and only images can be corrupted; leave out",
     )
-    fails([run], ["accuracy", "out-of-episode"], "6 classes, and out-of-episode needs 2 x 4", replace(FEW, ways=4))
+    fails([run], ["accuracy", "out-of-episode"], "6 classes, but out-of-episode needs 2 x 4", replace(FEW, ways=4))
     fails([run], ["accuracy"], "classes have fewer examples", replace(FEW, queries=100))
     fails([run, run], ["accuracy"], "two runs are called match")
-    fails([run], ["speed"], "no protocol 'speed'")
+    fails([run], ["speed"], "unknown protocol 'speed'")
     fails([], ["accuracy"], "no runs to evaluate; name at least one run folder")
-    with pytest.raises(InputError, match="workers is at least 1"):
+    with pytest.raises(InputError, match="workers must be at least 1"):
         evaluate([run], workers=0)
 
     copy = tmp_path / "copy"
@@ -56,9 +58,9 @@ def test_the_command_prints_figures_and_differences(trained: Path, tmp_path: Pat
     arguments = ["--episodes", "4", "--batches", "2", "--queries", "3", "--out", str(out)]
     result = cli(app, ["evaluate", str(trained / "match"), str(run), *arguments])
     assert result.exit_code == 0, result.output
-    assert "note: match: no corruption, its examples are embeddings" in result.output
+    assert "note: match: corruption is left out because its examples are embeddings" in result.output
     assert "out-of-episode, 3-way 5-shot" in result.output
-    assert re.search(r"│ \[red\]ove - match +│ log likelihood +│ [+-]\d\.\d{4} +│ [+-]\d", result.output)
+    assert re.search(r"│ \[red\]ove - match +│ Log-likelihood +│ [+-]\d\.\d{4} +│ [+-]\d", result.output)
     assert re.search(r"│ \[red\]ove +│", result.output)
     assert f"written: {out / '[red]ove'}" in result.output
     assert (
@@ -84,5 +86,5 @@ def test_a_run_for_other_examples_is_refused(trained: Path, tmp_path: Path) -> N
     shutil.copytree(trained / "dkt", tmp_path / "dkt")
     config = json.loads((tmp_path / "dkt" / "config.json").read_text())
     (tmp_path / "dkt" / "config.json").write_text(json.dumps(config | {"space": {"shape": [5], "n_classes": 12}}))
-    with pytest.raises(DataError, match=r"examples are of shape \[6\], and dkt was trained for \[5\]; use the data"):
+    with pytest.raises(DataError, match=r"examples have the shape \[6\], but dkt was trained for \[5\]; use the data"):
         evaluate([tmp_path / "dkt"], ["accuracy"], FEW, quiet=True)

@@ -167,16 +167,17 @@ def test_single_precision_may_be_off_by_its_own_rounding() -> None:
 def test_batch_accuracy_is_the_papers_and_its_interval_is_scipys() -> None:
     values = np.random.default_rng(4).random((5, 600))
     result = batch_accuracy(values)
-    assert result.mean == pytest.approx(values.mean())
+    assert result.estimate == pytest.approx(values.mean())
     assert result.std == pytest.approx(np.sqrt(np.mean((values.mean(1) - values.mean()) ** 2)))
     expected = stats.ttest_1samp(values.ravel(), 0).confidence_interval(0.95)
-    assert (result.interval.low, result.interval.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert (result.low, result.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_one_batch_has_no_deviation_and_one_episode_no_interval() -> None:
     result = batch_accuracy(np.array([[0.7]]))
-    assert result.mean == result.interval.estimate == 0.7
-    assert np.isnan([result.std, result.interval.low, result.interval.high]).all()
+    assert result.estimate == 0.7
+    assert np.isnan([result.std, result.low, result.high]).all()
+    assert not result.bounded
 
 
 def test_bootstrap_agrees_with_scipys_and_follows_the_seed() -> None:
@@ -210,12 +211,12 @@ def test_bootstrap_in_chunks_is_the_bootstrap_in_one_go() -> None:
         (lambda: bootstrap_interval(np.ones(3), 0, n_resamples=0), "n_resamples"),
         (lambda: bootstrap_interval(np.ones(3), 0, level=95.0), "level"),
         (lambda: batch_accuracy(np.ones(3)), "2 dimensions"),
-        (lambda: auroc(np.ones(3), np.ones(3)), "one kind only"),
+        (lambda: auroc(np.ones(3), np.ones(3)), "only one kind"),
         (lambda: auroc(np.ones(3), np.array([0, 1])), "shapes are"),
         (lambda: auroc(np.array([0, np.nan]), np.array([0, 1])), "NaN"),
         (lambda: auroc(np.ones(2), np.array([0, 2])), "True or False"),
-        (lambda: auroc_per_episode(np.ones((2, 2)), np.array([[0, 1], [1, 1]])), "one kind only in episode 1"),
-        (lambda: roc_curve(np.ones(2), np.zeros(2)), "one kind only"),
+        (lambda: auroc_per_episode(np.ones((2, 2)), np.array([[0, 1], [1, 1]])), "only one kind in episode 1"),
+        (lambda: roc_curve(np.ones(2), np.zeros(2)), "only one kind"),
         (lambda: risk_coverage(np.array([]), np.array([])), "not be empty"),
     ],
 )

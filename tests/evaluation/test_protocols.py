@@ -9,12 +9,12 @@ from polyshot.data.transforms import scale_characters
 from polyshot.errors import DataError, InputError
 from polyshot.evaluation import outputs
 from polyshot.evaluation.outputs import predict_all
-from polyshot.evaluation.protocols import Changes, Settings, plan, temperature_settings
+from polyshot.evaluation.protocols import Changes, ProtocolSettings, plan, temperature_settings
 from polyshot.methods import build_method
 from polyshot.runs.config import TrainingConfig
 from polyshot.task import Space
 
-SETTINGS = Settings("accuracy", batches=2, episodes=3, ways=3, shots=2, queries=2, seed=5)
+SETTINGS = ProtocolSettings("accuracy", batches=2, episodes=3, ways=3, shots=2, queries=2, seed=5)
 
 
 @pytest.fixture
@@ -29,20 +29,20 @@ def images() -> ClassSet:
 
 def test_defaults_are_the_papers() -> None:
     config = TrainingConfig("protonet", "glyphs", shots=1)
-    assert plan("accuracy", config, Changes()) == [Settings("accuracy", 5, 600, 5, 1, 15, 0)]
+    assert plan("accuracy", config, Changes()) == [ProtocolSettings("accuracy", 5, 600, 5, 1, 15, 0)]
     assert plan("calibration", config, Changes()) == plan("accuracy", config, Changes())
-    assert plan("out-of-episode", config, Changes()) == [Settings("out-of-episode", 1, 1000, 5, 5, 15, 0)]
+    assert plan("out-of-episode", config, Changes()) == [ProtocolSettings("out-of-episode", 1, 1000, 5, 5, 15, 0)]
     corruption = plan("corruption", config, Changes())
     assert [s.corruption for s in corruption] == ["gaussian_noise", "impulse_noise", "defocus_blur"]
     assert {(s.severity, s.shots, s.batches * s.episodes) for s in corruption} == {(5, 5, 1000)}
     changed = plan("corruption", config, Changes(20, 2, 3, 4, 6, 9, ["impulse_noise"], 1))
-    assert changed == [Settings("corruption", 2, 20, 4, 3, 6, 9, "impulse_noise", 1)]
+    assert changed == [ProtocolSettings("corruption", 2, 20, 4, 3, 6, 9, "impulse_noise", 1)]
     assert changed[0].name == "corruption-impulse_noise-1"
 
 
 def test_wrong_protocols_and_corruptions_are_told() -> None:
     config = TrainingConfig("protonet", "glyphs")
-    with pytest.raises(InputError, match="no protocol 'speed'; there is accuracy, calibration"):
+    with pytest.raises(InputError, match=r"unknown protocol 'speed'; choose from accuracy, calibration, .*, all"):
         plan("speed", config, Changes())
     with pytest.raises(InputError, match="no corruption 'fog'; there is gaussian_noise"):
         plan("corruption", config, Changes(corruptions=["fog"]))
@@ -53,7 +53,7 @@ def test_wrong_protocols_and_corruptions_are_told() -> None:
 
 
 def test_every_episode_is_in_one_chunk_and_a_chunk_in_one_batch() -> None:
-    chunks = Settings("accuracy", 2, 250, 5, 5, 15, 0).chunks()
+    chunks = ProtocolSettings("accuracy", 2, 250, 5, 5, 15, 0).chunks()
     assert [(b, k) for b, first, last in chunks for k in range(first, last)] == [
         (b, k) for b in range(2) for k in range(250)
     ]
@@ -61,17 +61,17 @@ def test_every_episode_is_in_one_chunk_and_a_chunk_in_one_batch() -> None:
 
 
 def test_corruptions_share_their_episodes_and_batches_do_not() -> None:
-    one, two = (Settings("corruption", 2, 1, 5, 5, 15, 0, name, 5) for name in list(CORRUPTIONS)[:2])
+    one, two = (ProtocolSettings("corruption", 2, 1, 5, 5, 15, 0, name, 5) for name in list(CORRUPTIONS)[:2])
     assert one.sampler_arguments(0) == two.sampler_arguments(0)
     seeds = {s.sampler_arguments(b)["seed"] for s in (one, SETTINGS, temperature_settings(one)) for b in range(2)}
     assert len(seeds) == 6
 
 
 def test_out_of_episode_needs_twice_as_many_classes(images: ClassSet) -> None:
-    sampler = Settings("out-of-episode", 1, 1, 3, 1, 2, 0).samplers(images)[0]
+    sampler = ProtocolSettings("out-of-episode", 1, 1, 3, 1, 2, 0).samplers(images)[0]
     assert sampler[0].query.y.tolist() == [0, 0, 1, 1, 2, 2, *[-1] * 6]
-    with pytest.raises(DataError, match=r"6 classes, and out-of-episode needs 2 x 4 ways = 8; ask for at most 3 ways"):
-        Settings("out-of-episode", 1, 1, 4, 1, 2, 0).samplers(images)
+    with pytest.raises(DataError, match=r"6 classes, but out-of-episode needs 2 x 4 ways = 8; use at most 3 ways"):
+        ProtocolSettings("out-of-episode", 1, 1, 4, 1, 2, 0).samplers(images)
 
 
 @pytest.mark.parametrize("method", ["protonet", "ove-gp", "dkt", "maml"])

@@ -1,162 +1,202 @@
 import json
-from dataclasses import replace
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
-from sklearn.metrics import roc_auc_score
 
+from made_results import make_result
 from polyshot.errors import DataError
-from polyshot.evaluation import metrics
-from polyshot.evaluation.results import (
-    COMPARISON_FORMAT,
-    Result,
-    find_results,
-    read_result,
-    rounded,
-    to_json,
-    write_result,
-)
-from polyshot.evaluation.summaries import mean_roc, summarise
+from polyshot.evaluation.metrics import Interval, ReliabilityBins
+from polyshot.evaluation.paired_results import COMPARISON_FORMAT
+from polyshot.evaluation.results import Result, find_results, read_result, to_json, write_result
+from polyshot.evaluation.typed_json import encode
+from polyshot.system import files
 
-INSIDE = np.repeat(np.arange(3), 4)
-LABELS = np.concatenate([INSIDE, np.full(8, -1)])
+REQUIRED = {"run", "method", "options", "scenario", "training", "settings", "weights", "test_data", "summary"}
 
 
-def predictions(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities and scores of n episodes; whole scores, so that some are equal."""
-    scores = np.random.default_rng(seed).integers(-2, 3, size=(n, len(LABELS), 3)).astype(float)
-    scores[:, np.arange(12), INSIDE] += 1
-    return log_softmax(scores, -1), scores
+def written(path: Path, **changes: Any) -> Path:
+    write_result(path, make_result(protocol="out-of-episode", **changes))
+    return path
 
 
-def a_result(**changes: Any) -> Result:
-    figures = rounded(summarise(*predictions(4), LABELS, 2))
-    given = {
-        "protocol": "out-of-episode", "run": "mine", "method": "protonet", "options": {}, "scenario": "glyphs",
-        "test_set": "glyphs test", "test_data": "0", "training": {}, "trained_episodes": 7, "settings": {},
-        "temperature": None, "packages": {}, "seconds": 1.0, "weights": "abc", "examples": {}, **figures,
-    }  # fmt: skip
-    return Result(**(given | changes))
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a result file and give it the right checksum, as another version of polyshot might have written it."""
+    import hashlib
+
+    content = json.loads(path.read_text("utf-8"))
+    change(content)
+    del content["sha256"]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    path.write_bytes(to_json(content | {"sha256": hashlib.sha256(canonical.encode()).hexdigest()}))
 
 
-def test_a_file_holds_all_of_a_result_to_six_digits(tmp_path: Path) -> None:
-    result = a_result()
+def test_two_files_hold_all_of_a_result_to_six_digits_and_are_read_as_typed_objects(tmp_path: Path) -> None:
+    result = make_result(protocol="out-of-episode", temperature=0.7)
     write_result(tmp_path / "x.json", result)
     read = read_result(tmp_path / "x.json")
-    assert json.loads((tmp_path / "x.json").read_text())["format"] == "polyshot-result-2"
-    assert read.path == tmp_path / "x.json"
-    assert read.trained_episodes == 7
-    np.testing.assert_allclose(read.episodes["brier"], result.episodes["brier"], rtol=1e-5)
-    assert read.summary["ece"]["low"] is None
+    assert json.loads((tmp_path / "x.json").read_text())["format"] == "polyshot-result-3"
+    assert (read.path, read.label, read.protocol) == (tmp_path / "x.json", "ove (temperature)", "out-of-episode")
+    assert (read.settings, read.temperature) == (result.settings, result.temperature)
+    assert isinstance(read.summary["brier"], Interval)
+    assert isinstance(read.reliability, ReliabilityBins)
+    assert read.reliability.count.tolist() == result.reliability.count.tolist()  # type: ignore[union-attr]
+    assert not read.summary["ece"].bounded
+    for name, values in result.episodes.items():
+        assert read.episodes[name].tolist() == [float(f"{x:.6g}") for x in values]
+    with np.load(tmp_path / "x.episodes.npz") as arrays:
+        assert {arrays[name].dtype for name in arrays.files} == {np.dtype(np.float32)}
     write_result(tmp_path / "y.json", read)
-    assert (tmp_path / "x.json").read_bytes() == (tmp_path / "y.json").read_bytes()
+    for ending in (".json", ".episodes.npz"):
+        assert (tmp_path / f"x{ending}").read_bytes() == (tmp_path / f"y{ending}").read_bytes()
 
 
 def test_numbers_are_rounded_and_nan_is_null() -> None:
-    assert rounded({"a": np.array([1 / 3, np.nan]), "b": (np.int64(1234567), True)}) == {
+    assert encode({"a": np.array([1 / 3, np.nan]), "b": (np.int64(1234567), True)}) == {
         "a": [0.333333, None],
         "b": [1234567, True],
     }
 
 
-def test_results_are_found_in_folders_once_and_other_files_are_left(tmp_path: Path) -> None:
+def test_only_identity_and_summary_are_required(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.json")
+
+    def keep_required(content: dict[str, Any]) -> None:
+        for name in content.keys() - REQUIRED - {"format", "sha256"}:
+            del content[name]
+        content["a figure of a later version"] = [1, 2]
+
+    edit(path, keep_required)
+    read = read_result(path)
+    assert read.summary["auroc"].estimate > 0.5
+    assert (read.reliability, read.risk_coverage, read.roc, read.episodes, read.examples) == (None, None, {}, {}, ())
+    for name in REQUIRED:
+        path = written(tmp_path / "y.json")
+        edit(path, lambda content, name=name: content.pop(name))  # type: ignore[misc]
+        with pytest.raises(DataError, match=rf"y\.json: {name} is missing"):
+            read_result(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(run=7), "run must be a text, not 7"),
+        (lambda c: c.update(settings=[]), r"settings must be an object, not \[\]"),
+        (lambda c: c["settings"].update(ways="5"), "settings: ways must be a whole number, not '5'"),
+        (lambda c: c["summary"].update(brier=0.2), "summary: brier must be an object, not 0.2"),
+        (lambda c: c["summary"]["brier"].update(low="x"), "summary: brier: low must be a number, not 'x'"),
+        (lambda c: c["reliability"].update(count=[0.5]), "reliability: count must be a list of whole numbers"),
+        (lambda c: c["reliability"].update(edges={"a": 1}), "reliability: edges must be a list"),
+        (lambda c: c["examples"][0].update(probs=[[1], [1, 2]]), "probs must be a list of numbers"),
+        (lambda c: c.update(temperature={"value": 1.0, "bound": "left"}), "bound must be 'lower' or 'upper'"),
+        (lambda c: c.update(episodes_sha256="0"), "damaged, or not of the same result as the JSON file beside it"),
+    ],
+)
+def test_an_odd_field_is_an_error_that_names_the_file(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    path = written(tmp_path / "x.json")
+    edit(path, change)
+    with pytest.raises(DataError, match=rf"{re.escape(str(tmp_path))}/x\..*{message}"):
+        find_results([tmp_path])
+
+
+def test_a_flipped_digit_and_a_missing_end_are_found_wherever_they_are(tmp_path: Path) -> None:
+    path = written(tmp_path / "run" / "results" / "accuracy.json")
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    digits = [i for i, byte in enumerate(whole) if chr(byte).isdigit()]
+    for i in [*rng.choice(digits, 40), *digits[:1], *digits[-1:]]:
+        flipped = bytes([b"1234567890"[whole[i] - ord("0")]])
+        path.write_bytes(whole[:i] + flipped + whole[i + 1 :])
+        with pytest.raises(DataError, match=r"accuracy\.json: "):
+            find_results([tmp_path])
+    path.with_name("accuracy.episodes.npz").unlink()
+    for end in [0, 1, 5, 20, 40, *rng.integers(len(whole), size=20), len(whole) - 3]:
+        path.write_bytes(whole[:end])
+        with pytest.raises(DataError, match=r"accuracy\.json: not a readable JSON file, perhaps cut short"):
+            find_results([tmp_path])
+    path.write_bytes(whole)
+    with pytest.raises(DataError, match=r"accuracy\.episodes\.npz: cannot be read .*belongs to the JSON file"):
+        find_results([tmp_path])
+
+
+def test_damaged_per_episode_figures_are_found(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.json")
+    beside = tmp_path / "x.episodes.npz"
+    content = beside.read_bytes()
+    for changed in (content[:-5], content[:100] + bytes([content[100] ^ 1]) + content[101:], b""):
+        beside.write_bytes(changed)
+        with pytest.raises(DataError, match=r"x\.episodes\.npz: damaged"):
+            read_result(path)
+
+
+def test_a_crash_between_the_two_files_leaves_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "x.json", strength=1.0)
+    replace = files.os.fsync
+
+    def crash_at_json(handle: int) -> None:
+        if list(tmp_path.glob(".x.json.*")):
+            raise KeyboardInterrupt
+        replace(handle)
+
+    monkeypatch.setattr(files.os, "fsync", crash_at_json)
+    with pytest.raises(KeyboardInterrupt):
+        written(path, strength=2.0)
+    assert [file.name for file in tmp_path.iterdir()] == ["x.episodes.npz"]
+
+
+def test_slim_drops_what_tables_do_not_need(tmp_path: Path) -> None:
+    result = make_result(protocol="out-of-episode")
+    slim = result.slim({"auroc"})
+    assert set(slim.episodes) == {"auroc"}
+    assert (slim.risk_coverage, slim.confidence_histogram, slim.roc, slim.score_histograms) == (None, None, {}, {})
+    assert slim.examples == ()
+    assert slim.reliability is result.reliability
+    assert slim.summary == result.summary
+    assert set(result.slim().episodes) == set(result.episodes)
+    written(tmp_path / "x.json")
+    write_result(tmp_path / "x.json", result.slim(()))
+    assert not (tmp_path / "x.episodes.npz").exists()
+    assert read_result(tmp_path / "x.json").episodes == {}
+
+
+def test_results_are_found_in_folders_once_and_other_files_are_ignored(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_result(tmp_path / name / "results" / "accuracy.json", a_result(run=name))
+        write_result(tmp_path / name / "results" / "accuracy.json", make_result(name))
     (tmp_path / "comparison.json").write_bytes(to_json({"format": COMPARISON_FORMAT, "comparisons": []}))
     (tmp_path / "config.json").write_text("{}")
     found = find_results([tmp_path, tmp_path / "a" / "results" / "accuracy.json"])
     assert [r.run for r in found] == ["a", "b"]
 
 
-def test_what_is_no_result_is_told(tmp_path: Path) -> None:
+def test_runs_of_the_same_name_get_as_much_of_their_path_as_distinguishes_them(tmp_path: Path) -> None:
+    def names(*results: tuple[str, Result]) -> list[str]:
+        for place, result in results:
+            write_result(tmp_path / place / f"{result.settings.name}.json", result)
+        return [r.run for r in find_results([tmp_path])]
+
+    # Results of one run on different tasks are of one run.
+    assert names(("at-1/p", make_result("p", shots=1)), ("at-5/p", make_result("p", shots=5))) == ["p", "p"]
+    assert names(("demo/p/results", make_result("p", shots=5))) == ["p", "at-5/p", "demo/p"]
+
+
+def test_what_is_not_a_result_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or folder; `polyshot evaluate"):
         find_results([tmp_path / "none"])
-    with pytest.raises(DataError, match="holds no results"):
+    with pytest.raises(DataError, match="contains no results"):
         find_results([tmp_path])
-    for content, message in (("no", "not a JSON"), ("[]", "no result"), ('{"format": "polyshot-result-0"}', "version")):
+    old = '{\n"format": "polyshot-result-2",\n"run": "x"}'
+    for content, message in (
+        ("no", "not a readable JSON"),
+        ("[]", "not a result"),
+        (old, "has the format polyshot-result-2 instead of polyshot-result-3; delete it"),
+    ):
         (tmp_path / "x.json").write_text(content)
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(DataError, match=rf"x\.json: {message}"):
             find_results([tmp_path / "x.json"])
-
-
-def test_a_scaled_result_says_so_in_its_label() -> None:
-    assert a_result().label == "mine"
-    assert replace(a_result(), temperature={"value": 2.0}).label == "mine (temperature)"
-
-
-def test_summary_agrees_with_the_metrics_on_inside_queries_alone() -> None:
-    log_probs, scores = predictions(6)
-    figures = summarise(log_probs, scores, LABELS, 3)
-    probs = np.exp(log_probs[:, :12])
-    each = [metrics.accuracy(p, INSIDE) for p in probs]
-    pooled, labels = probs.reshape(-1, 3), np.tile(INSIDE, 6)
-    assert figures["episodes"]["accuracy"] == each
-    assert figures["summary"]["accuracy"]["value"] == pytest.approx(np.mean(each))
-    assert figures["summary"]["accuracy"]["std"] == pytest.approx(np.reshape(each, (3, 2)).mean(1).std())
-    assert figures["summary"]["ece"]["value"] == metrics.expected_calibration_error(pooled, labels)
-    assert figures["summary"]["brier"]["value"] == pytest.approx(metrics.brier_score(pooled, labels))
-    assert figures["summary"]["log_likelihood"]["value"] == pytest.approx(metrics.log_likelihood(pooled, labels))
-    histogram = figures["confidence_histogram"]
-    assert sum(histogram["right"]) == pytest.approx(72 * np.mean(each))
-    assert sum(histogram["right"]) + sum(histogram["wrong"]) == sum(figures["reliability"]["count"]) == 72
-
-
-def test_auroc_is_that_of_minus_the_largest_logit_and_of_the_entropy() -> None:
-    scores = np.random.default_rng(0).normal(size=(5, len(LABELS), 3))
-    log_probs = log_softmax(scores, -1)
-    figures = summarise(log_probs, scores, LABELS, 1)
-    entropy = -(np.exp(log_probs) * log_probs).sum(-1)
-    for name, outlier in (("auroc", -scores.max(-1)), ("auroc_entropy", entropy)):
-        assert figures["episodes"][name] == pytest.approx([roc_auc_score(LABELS < 0, s) for s in outlier])
-        assert figures["summary"][name]["low"] <= figures["summary"][name]["value"] <= figures["summary"][name]["high"]
-    histogram = figures["score_histograms"]["score"]
-    assert sum(histogram["inside"]) == 60
-    assert sum(histogram["outside"]) == 40
-
-
-def test_the_area_under_the_mean_roc_is_the_mean_auroc_also_with_ties() -> None:
-    scores = np.random.default_rng(0).integers(0, 6, size=(7, 20)).astype(float)
-    curve = mean_roc(scores[:, :12], scores[:, 12:])
-    expected = [roc_auc_score(np.arange(20) >= 12, row) for row in scores]
-    assert curve["true_positive_rate"][1:-1].mean() == pytest.approx(np.mean(expected))
-    assert (np.diff(curve["true_positive_rate"]) >= 0).all()
-
-
-def test_long_curves_have_at_most_200_points() -> None:
-    rng = np.random.default_rng(0)
-    labels = np.concatenate([np.zeros(300, int), np.full(300, -1)])
-    scores = rng.normal(size=(3, 600, 2))
-    figures = summarise(log_softmax(scores, -1), scores, labels, 1)
-    for curve, x in ((figures["risk_coverage"], "coverage"), (figures["roc"]["score"], "false_positive_rate")):
-        assert 150 < len(curve[x]) <= 200
-        assert curve[x][-1] == 1
-
-
-def test_a_temperature_softens_probabilities_and_leaves_accuracy_and_the_score() -> None:
-    log_probs, scores = predictions(4)
-    plain, scaled = summarise(log_probs, scores, LABELS, 1), summarise(log_probs, scores, LABELS, 1, temperature=5.0)
-    for name in ("accuracy", "auroc"):
-        assert plain["episodes"][name] == scaled["episodes"][name]
-    expected = log_softmax(log_probs[0, :12] / 5, -1)[np.arange(12), INSIDE].mean()
-    assert scaled["episodes"]["log_likelihood"][0] == pytest.approx(expected)
-
-
-def test_a_probability_of_zero_leaves_every_figure_finite() -> None:
-    log_probs = np.log(
-        [[[1.0, 0.0], [0.0, 1.0]]], where=[[[True, False], [False, True]]], out=np.full((1, 2, 2), -np.inf)
-    )
-    figures = summarise(log_probs, np.zeros((1, 2, 2)), np.array([0, 0]), 1)
-    assert figures["episodes"]["log_likelihood"] == [pytest.approx(np.log(1e-300) / 2)]
-    assert json.loads(to_json(figures))["summary"]["accuracy"] == {"value": 0.5, "low": None, "high": None, "std": None}
-
-
-def test_a_variance_is_one_more_score_for_unknown_classes() -> None:
-    log_probs, scores = predictions(4)
-    variance = np.random.default_rng(1).random((4, len(LABELS)))
-    figures = summarise(log_probs, scores, LABELS, 1, variance=variance)
-    assert figures["episodes"]["auroc_variance"] == pytest.approx([roc_auc_score(LABELS < 0, v) for v in variance])
-    assert set(figures["roc"]) == set(figures["score_histograms"]) == {"score", "entropy", "variance"}
-    assert "auroc_variance" not in summarise(log_probs, scores, LABELS, 1)["summary"]
+    with pytest.raises(DataError, match="polyshot-result-2"):
+        find_results([tmp_path])

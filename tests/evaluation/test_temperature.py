@@ -116,9 +116,9 @@ def test_scaling_keeps_zeros_the_order_and_the_sum() -> None:
         (lambda: fit_temperature(np.log([[0.5, 0.5]]), np.array([0]), lower=2.0, upper=1.0), "0 < lower < upper"),
         (lambda: scale_log_probs(np.log([[0.5, 0.5]]), 0.0), "positive and finite"),
         (lambda: scale_log_probs(np.log([[0.5, 0.5]]), float("nan")), "positive and finite"),
-        (lambda: scale_log_probs(np.array([[-np.inf, -np.inf]]), 1.0), "finite largest"),
-        (lambda: scale_log_probs(np.array([[0.0, np.nan]]), 1.0), "finite largest"),
-        (lambda: scale_log_probs(np.zeros((0, 2)), 1.0), "finite largest"),
+        (lambda: scale_log_probs(np.array([[-np.inf, -np.inf]]), 1.0), "finite maximum"),
+        (lambda: scale_log_probs(np.array([[0.0, np.nan]]), 1.0), "finite maximum"),
+        (lambda: scale_log_probs(np.zeros((0, 2)), 1.0), "finite maximum"),
     ],
 )
 def test_bad_input_is_refused(call, message: str) -> None:

@@ -2,7 +2,7 @@
 
 import typer
 
-from polyshot.cli import evaluate, report, train
+from polyshot.cli import evaluate, report, tables, train
 from polyshot.cli.data import app as data
 from polyshot.cli.messages import ErrorsAsMessages
 from polyshot.system.allocator import keep_freed_memory
@@ -25,6 +25,6 @@ app.command()(train.train)
 app.command()(train.predict)
 app.command()(train.methods)
 app.command()(evaluate.evaluate)
-app.command()(report.tables)
+app.command()(tables.tables)
 app.command()(report.report)
 app.add_typer(data, name="data")

@@ -19,17 +19,17 @@ from rich.table import Table
 
 from polyshot.errors import PolyshotError, TrainingError
 from polyshot.evaluation.evaluate import evaluate
+from polyshot.evaluation.measures import Measure
+from polyshot.evaluation.metrics import Interval
 from polyshot.evaluation.protocols import Changes
-from polyshot.evaluation.results import Result
-from polyshot.report.findings import MEANINGS, findings
-from polyshot.report.groups import Page
+from polyshot.report.findings import findings
 from polyshot.report.page import write_report
+from polyshot.report.summary import SummaryTable, summary_tables
 from polyshot.runs.config import TrainingConfig
 from polyshot.runs.folder import read_history
 from polyshot.runs.trainer import train
 from polyshot.system.progress import Progress
 
-_FIGURES = {"accuracy": "accuracy", "ece": "accuracy", "brier": "accuracy", "auroc": "out-of-episode"}
 _INTRODUCTION = """\
 Few-shot classification: both methods learn from letters of some scripts how to tell characters apart. Then they get
 tasks of letters of scripts they have never seen: five letters, five examples of each, and queries to put into the right
@@ -76,14 +76,16 @@ def run_demo(out: Path, budget: Budget | None = None) -> Path:
         "[bold]2. Evaluation[/] on unseen scripts: accuracy, calibration, bad images, unknown letters", soft_wrap=True
     )
     results = evaluate(runs, changes=Changes(episodes=budget.test), workers=2).results
-    page = Page(results)
+    summary = summary_tables(results)[0]
     console.print("\n[bold]3. What was found[/]\n")
-    console.print(_table(page))
-    for name in _FIGURES:
-        console.print(f"  [bold]{MEANINGS[name][0]:8}[/] {MEANINGS[name][1]}", soft_wrap=True)
+    console.print(_table(summary))
+    width = max(len(measure.title) for measure in summary.measures)
+    for measure in summary.measures:
+        console.print(f"  [bold]{measure.title:{width}}[/]  {measure.meaning}", soft_wrap=True)
     console.print()
+    sentences = findings(results)
     for section in ("in-short", "calibration", "abstention", "out-of-episode"):
-        for sentence in findings(page)[section]:
+        for sentence in sentences[section]:
             console.print(f"- {sentence}", soft_wrap=True, markup=False)
     report = write_report(results, out / "report.html")
     console.print(
@@ -154,24 +156,20 @@ def _episodes_done(run: Path) -> int:
     return int(history[-1]["episodes"]) if history else 0
 
 
-def _table(page: Page) -> Table:
+def _table(summary: SummaryTable) -> Table:
     """The headline figures with their intervals."""
     table = Table("run", caption="with 95 % intervals")
-    for name in _FIGURES:
-        table.add_column(MEANINGS[name][0], justify="right")
-    for label in page.labels:
-        groups = [page.group(protocol, page.tasks[0]) for protocol in _FIGURES.values()]
-        cells = [_cell(group.of(label) if group else None, m) for group, m in zip(groups, _FIGURES, strict=True)]
-        table.add_row(label, *cells)
+    for measure in summary.measures:
+        table.add_column(measure.heading, justify="right")
+    for label, row in summary.rows.items():
+        cells = zip(row, summary.measures, strict=True)
+        table.add_row(label, *("" if cell is None else _cell(cell.interval, measure) for cell, measure in cells))
     return table
 
 
-def _cell(result: Result | None, metric: str) -> str:
-    if result is None:
-        return ""
-    value, low, high = (result.summary[metric][key] for key in ("value", "low", "high"))
-    interval = f"\n{low:.3f} to {high:.3f}" if low is not None and high is not None else ""
-    return f"{value:.3f}{interval}"
+def _cell(interval: Interval, measure: Measure) -> str:
+    bounds = f"\n{measure.text(interval.low)} to {measure.text(interval.high)}" if interval.bounded else ""
+    return measure.text(interval.estimate) + bounds
 
 
 if __name__ == "__main__":

@@ -47,9 +47,7 @@ def fit_temperature(
     true = log_p[np.arange(len(y)), y]
     possible = np.isfinite(true)
     if not possible.any():
-        raise InputError(
-            "every true class has probability 0, which no temperature changes; check labels and classes"
-        )
+        raise InputError("every true class has probability 0, which no temperature changes; check labels and classes")
     largest = log_p.max(1, keepdims=True)
     # Relative to the largest of each row, so that exp never overflows and ties are exactly 0.
     log_p, true = (log_p - largest)[possible], (true - largest[:, 0])[possible]
@@ -79,8 +77,6 @@ def scale_log_probs(log_probs: ArrayOrTensor, temperature: float) -> Float[np.nd
         raise InputError(f"temperature must be positive and finite; it is {temperature}")
     log_p = to_numpy(log_probs).astype(np.float64)
     if log_p.ndim == 0 or log_p.size == 0 or not np.isfinite(log_p.max(-1)).all():
-        raise InputError(
-            f"log-probabilities must be [..., C] with a finite maximum in each row; shape {log_p.shape}"
-        )
+        raise InputError(f"log-probabilities must be [..., C] with a finite maximum in each row; shape {log_p.shape}")
     scaled: np.ndarray = log_softmax(log_p / temperature, axis=-1)
     return scaled

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def decode(kind: type[T], value: Any, where: str) -> T:
 
 
 def _decode(hint: Any, value: Any, where: str) -> Any:
-    if isinstance(hint, UnionType):
+    if get_origin(hint) in (UnionType, Union):
         if value is None:
             return None
         return _decode(next(part for part in get_args(hint) if part is not NoneType), value, where)

@@ -1,29 +1,27 @@
-"""Real episodes drawn for the report: support, queries, and what each run said of them."""
+"""Real episodes drawn for the report: support examples, queries, and each run's answers."""
 
 import base64
 import io
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
 from polyshot.data import ClassSet, EpisodeSampler, load_scenario
 from polyshot.data.episodes import EpisodeIndices
 from polyshot.errors import PolyshotError
-from polyshot.evaluation.results import Result
+from polyshot.evaluation.results import ExampleEpisode, Result
 from polyshot.report.groups import Group
+from polyshot.report.markup import escape, note
 from polyshot.report.svg import shares, shortened
 from polyshot.task import OUTSIDE
 
 _N_EPISODES = 2
-_QUERIES, _STRANGERS = 6, 3  # a class, known and unknown
+_QUERIES, _UNKNOWN = 6, 3  # drawn per known and unknown class
 _RUNS = 3
-_FALSE_ALARMS = 0.1  # share of an episode's known queries above the mark for "unknown"
+_FALSE_ALARMS = 0.1  # share of an episode's known queries that is flagged as unknown
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SAMPLES = 6
 
@@ -33,40 +31,40 @@ def load_images(result: Result, root: Path | None) -> ClassSet | str:
     try:
         test = load_scenario(result.scenario, root).test
     except PolyshotError as error:
-        return f"The images are not drawn, because the data set is not here: {error}"
+        return f"The images are not drawn because the data set is not available: {error}"
     if test.x.ndim != 4:
-        return "The examples are embeddings, of which there is no picture."
+        return "The examples are embeddings, so there are no pictures."
     if test.digest != result.test_data:
-        return f"The images are not drawn: the results are of other data than {test.name} here."
+        return f"The images are not drawn because the results are of other data than {test.name} here."
     return test
 
 
 def draw_episodes(group: Group, test: ClassSet) -> str:
-    """The first episodes of a group as HTML, with the first three runs; runs that were given others are left out."""
-    first = group.results[0].examples
+    """The first episodes of a group as HTML, with the first three runs that have them."""
     every = [r for r in group.results if r.temperature is None]
-    runs = [r for r in every if r.examples["sampler"] == first["sampler"]][:_RUNS]
-    sampler = EpisodeSampler(test, **first["sampler"])
+    runs = [r for r in every if r.examples and r.settings == group.results[0].settings][:_RUNS]
+    if not runs:
+        return note("The episodes are not drawn because the results have no examples.")
+    sampler = EpisodeSampler(test, **runs[0].settings.sampler_arguments(0))
     parts = []
-    for number in range(min([_N_EPISODES, *(len(r.examples["episodes"]) for r in runs)])):
-        k = first["episodes"][number]["episode"]
+    for number in range(min([_N_EPISODES, *(len(r.examples) for r in runs)])):
+        k, labels = runs[0].examples[number].episode, runs[0].examples[number].labels
         rows = sampler.indices(k)
-        if rows.query_y.tolist() != first["episodes"][number]["labels"]:
-            return "<p>The episodes are not drawn: those of the data here differ from those in the results.</p>"
-        parts.append(_episode(test, rows, sampler.n_way, k, runs, number))
+        if rows.query_y.tolist() != labels.tolist():
+            return note("The episodes are not drawn: those of the data here differ from those in the results.")
+        parts.append(_episode(test, rows, sampler.n_way, k, [r.examples[number] for r in runs]))
     names = "".join(f"<li><strong>{i}</strong> {escape(r.label)}</li>" for i, r in enumerate(runs, start=1))
-    cut = f'<p class="note">Drawn: {len(runs)} of {len(every)} runs.</p>' if len(runs) < len(every) else ""
+    cut = note(f"Drawn: {len(runs)} of {len(every)} runs.") if len(runs) < len(every) else ""
     return f'<ol class="runs">{names}</ol>{cut}{"".join(parts)}'
 
 
 def draw_samples(groups: Sequence[Group], test: ClassSet) -> str:
-    """The same few support images without corruption and under that of each group."""
-    first = groups[0].results[0].examples
-    rows = EpisodeSampler(test, **first["sampler"]).indices(0).support[:_SAMPLES].tolist()
+    """The same few support images without corruption and under the corruption of each group."""
+    first = groups[0].results[0].settings
+    rows = EpisodeSampler(test, **first.sampler_arguments(0)).indices(0).support[:_SAMPLES].tolist()
     sets = [("no corruption", test)]
     for group in groups:
-        name = f"{(group.corruption or '').replace('_', ' ')}, severity {group.severity}"
-        sets.append((name, test.corrupted(**group.results[0].examples["corruption"])))
+        sets.append((group.condition, test.corrupted(**(group.results[0].settings.corruption_arguments() or {}))))
     lines = []
     for name, images in sets:
         tags = "".join(image_tag(images.x[row], f"support example, {name}") for row in rows)
@@ -75,7 +73,7 @@ def draw_samples(groups: Sequence[Group], test: ClassSet) -> str:
 
 
 def image_tag(pixels: Tensor, description: str) -> str:
-    """An image [c, h, w] of uint8 within the page: PNG for characters, JPEG for photographs."""
+    """An image [c, h, w] of uint8, embedded in the page: PNG for characters, JPEG for photographs."""
     buffer = io.BytesIO()
     if len(pixels) == 1:
         Image.fromarray(pixels[0].numpy()).save(buffer, "PNG", optimize=True)
@@ -86,9 +84,8 @@ def image_tag(pixels: Tensor, description: str) -> str:
     return f'<img src="data:image/{kind};base64,{data}" alt="{escape(description)}"/>'
 
 
-def _episode(test: ClassSet, rows: EpisodeIndices, n_way: int, k: int, runs: Sequence[Result], number: int) -> str:
-    said = [r.examples["episodes"][number] for r in runs]
-    alarms = [_alarm_level(s) for s in said] if OUTSIDE in said[0]["labels"] else None
+def _episode(test: ClassSet, rows: EpisodeIndices, n_way: int, k: int, answers: Sequence[ExampleEpisode]) -> str:
+    alarms = [_alarm_level(a) for a in answers] if OUTSIDE in answers[0].labels else None
     n_query = len(rows.query) // len(rows.classes)
     lines = []
     for c, class_number in enumerate(rows.classes.tolist()):
@@ -96,8 +93,8 @@ def _episode(test: ClassSet, rows: EpisodeIndices, n_way: int, k: int, runs: Seq
         known = c < n_way
         support = rows.support[rows.support_y == c].tolist() if known else []
         images = "".join(image_tag(test.x[row], f"support example of {_letter(c)}") for row in support)
-        queries = range(c * n_query, c * n_query + min(n_query, _QUERIES if known else _STRANGERS))
-        tiles = "".join(_tile(test.x[rows.query[q]], q, c if known else OUTSIDE, said, alarms) for q in queries)
+        queries = range(c * n_query, c * n_query + min(n_query, _QUERIES if known else _UNKNOWN))
+        tiles = "".join(_tile(test.x[rows.query[q]], q, c if known else OUTSIDE, answers, alarms) for q in queries)
         head = f"<b>{_letter(c)}</b> " if known else '<b class="outside">unknown</b> '
         lines.append(
             f'<div class="class"><div class="name">{head}{_breakable(name)}</div>'
@@ -106,35 +103,34 @@ def _episode(test: ClassSet, rows: EpisodeIndices, n_way: int, k: int, runs: Seq
     return f'<section class="episode"><h4>Episode {k}</h4>{"".join(lines)}</section>'
 
 
-def _tile(pixels: Tensor, q: int, label: int, said: Sequence[dict[str, Any]], alarms: Sequence[float] | None) -> str:
-    """A query with each run's answer beneath: the bars are the classes' probabilities in order."""
-    answers, failed = [], False
-    for i, one in enumerate(said):
-        probs = one["probs"][q]
+def _tile(pixels: Tensor, q: int, label: int, answers: Sequence[ExampleEpisode], alarms: Sequence[float] | None) -> str:
+    """A query with each run's answer below; the bars are the class probabilities in order."""
+    parts, failed = [], False
+    for i, one in enumerate(answers):
+        probs = one.probs[q]
         answer = int(np.argmax(probs))
-        alarmed = alarms is not None and -max(one["scores"][q]) > alarms[i]
+        alarmed = alarms is not None and -one.scores[q].max() > alarms[i]
         wrong = not alarmed if label == OUTSIDE else answer != label
         failed |= wrong
         marks = ("⚑" if alarmed else "") + ("✗" if wrong else "")
         css = "answer wrong" if wrong else "answer"
-        answers.append(
+        parts.append(
             f'<span class="{css}"><i>{i + 1}</i>{shares(probs, answer)}'
             f"<span>{_letter(answer)}&#160;{100 * probs[answer]:.0f}</span><b>{marks}</b></span>"
         )
     truth = "of an unknown class" if label == OUTSIDE else f"of class {_letter(label)}"
     css = "tile failed" if failed else "tile"
-    return f'<div class="{css}">{image_tag(pixels, f"query {truth}")}{"".join(answers)}</div>'
+    return f'<div class="{css}">{image_tag(pixels, f"query {truth}")}{"".join(parts)}</div>'
 
 
-def _alarm_level(said: dict[str, Any]) -> float:
-    """The out-of-episode score that a tenth of the episode's known queries exceed."""
-    score = -torch.tensor(said["scores"]).amax(1)
-    known = torch.tensor(said["labels"]) != OUTSIDE
-    return float(score[known].quantile(1 - _FALSE_ALARMS))
+def _alarm_level(answers: ExampleEpisode) -> float:
+    """The outlier score that a tenth of the episode's known queries exceed."""
+    score = -answers.scores.max(1)
+    return float(np.quantile(score[answers.labels != OUTSIDE], 1 - _FALSE_ALARMS))
 
 
 def _breakable(name: str) -> str:
-    """A class's name, which may be long and without a space."""
+    """A class name, which may be long and without spaces."""
     return escape(shortened(name, 40)).replace("/", "/<wbr/>")
 
 

@@ -1,39 +1,50 @@
-"""One self-contained HTML page about some results: what was found, the figures behind it, and how it was made.
+"""One self-contained HTML page about some results: the findings, the figures behind them, and how they were made.
 
     write_report(find_results([Path("runs")]), Path("report.html"))
 
 The page needs no network and no JavaScript, and is well-formed XML.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from polyshot.errors import InputError
+from polyshot.evaluation.measures import Measure
 from polyshot.evaluation.results import Result
 from polyshot.report import figures
 from polyshot.report.episodes import draw_episodes, draw_samples, load_images
-from polyshot.report.findings import MEANINGS, findings
-from polyshot.report.groups import Group, Page, Task, compare, value
-from polyshot.report.tables import SMALLER_IS_BETTER, method_label
+from polyshot.report.findings import findings
+from polyshot.report.groups import Group, Page
+from polyshot.report.markup import escape, note
+from polyshot.report.summary import SummaryCell, SummaryTable, summary_tables
+from polyshot.report.titles import method_label
 from polyshot.system.files import write_atomically
 
-_HEADLINE = ("accuracy", "ece", "brier", "log_likelihood", "auroc")
 _SECTIONS = {
-    "calibration": "Is its confidence honest?",
-    "abstention": "Does it know when it does not know?",
-    "out-of-episode": "Does it notice unknown classes?",
-    "corruption": "What if the images are bad?",
+    "calibration": "Can its confidence be trusted?",
+    "abstention": "Does it know when it is unsure?",
+    "out-of-episode": "Does it detect unknown classes?",
+    "corruption": "Does it cope with corrupted images?",
 }
-_PROTOCOLS = {"calibration": "accuracy", "abstention": "accuracy"}  # others: their own
-_SURE = 0.05
+_PROTOCOLS = {"calibration": "accuracy", "abstention": "accuracy"}  # others have their own
 
 
 def write_report(results: Sequence[Result], out: Path, root: Path | None = None) -> Path:
-    """Write the page; `root` is where the data are, for the pictures of episodes."""
+    """Write the page and return its path.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        The first run is compared with the others.
+    out : Path
+        The HTML file.
+    root : Path, optional
+        Data folder, for the pictures of episodes.
+    """
     write_atomically(out, make_report(results, root).encode())
     return out
 
@@ -42,7 +53,7 @@ def make_report(results: Sequence[Result], root: Path | None = None) -> str:
     """The page as a string."""
     if not results:
         raise InputError("a report needs at least one result; `polyshot evaluate RUN` writes RUN/results")
-    page = Page(list(results))
+    page = Page(results)
     title = f"Few-shot results: {', '.join(dict.fromkeys(task.title for task in page.tasks))}"
     body = "\n".join([_head(page, title), *_sections(page, root), _episodes(page, root), _configuration(page)])
     template = files("polyshot.report").joinpath("template.html").read_text("utf-8")
@@ -51,74 +62,56 @@ def make_report(results: Sequence[Result], root: Path | None = None) -> str:
 
 def _head(page: Page, title: str) -> str:
     runs = [r for r in {r.label: r for r in page.results}.values() if r.temperature is None]
-    who = "; ".join(f"{r.label} is {method_label(r)[0]}, {r.trained_episodes:,} training episodes" for r in runs)
-    tables = "".join(_headline(page, task) for task in page.tasks)
-    shown = [name for name in _HEADLINE if any(name in r.summary for r in page.results)]
-    meanings = "".join(f"<dt>{MEANINGS[m][0]}</dt><dd>{escape(MEANINGS[m][1])}</dd>" for m in shown)
+    who = "; ".join(f"{r.label} is {method_label(r)}{_trained(r)}" for r in runs)
+    tables = summary_tables(page.results)
+    shown = {m.name: m for table in tables for m in table.measures}.values()
+    meanings = "".join(f"<dt>{escape(m.title)}</dt><dd>{escape(m.meaning)}</dd>" for m in shown)
     return (
         f'<h1>{escape(title)}</h1><p class="lead">{escape(who)}. Made by polyshot on {date.today():%d %B %Y}.</p>'
-        f'{tables}<dl class="meanings">{meanings}</dl>'
-        '<p class="note">★ best of the column; ☆ not told apart from it on the same episodes (sign-flip test, p above '
-        "0.05). Below a figure: its 95 % interval.</p>"
+        f'{"".join(_headline(page, table) for table in tables)}<dl class="meanings">{meanings}</dl>'
+        '<p class="note">★ best of the column; ☆ not significantly different from it on the same episodes (sign-flip '
+        "test, p above 0.05). Below a figure: its 95 % interval.</p>"
     )
 
 
-def _headline(page: Page, task: Task) -> str:
-    """Rows are labels; AUROC comes from the out-of-episode protocol, the rest from accuracy."""
-    groups = {m: page.group("out-of-episode" if m == "auroc" else "accuracy", task) for m in _HEADLINE}
-    shown = {m: group for m, group in groups.items() if group is not None}
-    if not shown:
-        return ""
-    labels = [label for label in page.labels if any(group.of(label) for group in shown.values())]
+def _trained(result: Result) -> str:
+    n = result.trained_episodes
+    return "" if n is None else f", {n:,} training episodes"
+
+
+def _headline(page: Page, table: SummaryTable) -> str:
+    """The table of one task as HTML."""
     head = "".join(
-        f'<th scope="col" role="columnheader">{MEANINGS[m][0]} {"↓" if m in SMALLER_IS_BETTER else "↑"}</th>'
-        for m in shown
+        f'<th scope="col" role="columnheader">{escape(m.title)} {"↑" if m.higher_is_better else "↓"}</th>'
+        for m in table.measures
     )
     rows = []
-    for label in labels:
-        cells = "".join(_headline_cell(group, label, m) for m, group in shown.items())
+    for label, row in table.rows.items():
+        cells = "".join(_headline_cell(cell, m) for cell, m in zip(row, table.measures, strict=True))
         mark = f'<span class="mark {page.css(label)}"></span>'
         rows.append(f'<tr role="row"><th scope="row" role="rowheader">{mark}{escape(label)}</th>{cells}</tr>')
-    heading = f"<h3>{escape(task.title)}</h3>" if len(page.tasks) > 1 else ""
-    counts = ", ".join(sorted({_episodes_line(group) for group in shown.values()}))
+    heading = f"<h3>{escape(table.task.title)}</h3>" if len(page.tasks) > 1 else ""
     return (
         f"{heading}"
-        f'<div class="scroll"><table class="headline" role="table" style="--n: {len(shown)}">'
+        f'<div class="scroll"><table class="headline" role="table" style="--n: {len(table.measures)}">'
         f'<thead role="rowgroup"><tr role="row"><th scope="col" role="columnheader">run</th>{head}</tr></thead>'
-        f'<tbody role="rowgroup">{"".join(rows)}</tbody></table></div><p class="note">{escape(counts)}.</p>'
+        f'<tbody role="rowgroup">{"".join(rows)}</tbody></table></div>{note(f"{table.note}.")}'
     )
 
 
-def _headline_cell(group: Group, label: str, metric: str) -> str:
-    result = group.of(label)
-    if result is None:
+def _headline_cell(cell: SummaryCell | None, measure: Measure) -> str:
+    if cell is None:
         return '<td role="cell"></td>'
-    pick = min if metric in SMALLER_IS_BETTER else max
-    best = pick(group.results, key=lambda r: value(r, metric))
-    figure = result.summary[metric]
-    scale, digits, unit = (100, 1, "&#160;%") if metric == "accuracy" else (1, 3, "")
-    star = ""
-    if len(group.results) > 1 and value(result, metric) == value(best, metric):
-        star = "&#160;★"
-    elif (paired := compare(result, best, metric)) is not None and paired.p_value > _SURE:
-        star = "&#160;☆"
-    css = ' class="best"' if "★" in star else ""
-    low, high = figure["low"], figure["high"]
-    bounds = (
-        f"<small>{scale * low:.{digits}f} to {scale * high:.{digits}f}</small>"
-        if low is not None and high is not None
-        else ""
-    )
-    return f'<td role="cell"{css}>{scale * value(result, metric):.{digits}f}{unit}{star}{bounds}</td>'
-
-
-def _episodes_line(group: Group) -> str:
-    counts = sorted({len(r.episodes["accuracy"]) for r in group.results})
-    return f"{group.protocol}: {' or '.join(f'{n:,}' for n in counts)} episodes"
+    figure, digits, unit = cell.interval, 1 if measure.percent else 3, "&#160;%" if measure.percent else ""
+    star = "&#160;★" if cell.best else "&#160;☆" if cell.tied else ""
+    css = ' class="best"' if cell.best else ""
+    low, high = measure.text(figure.low, digits), measure.text(figure.high, digits)
+    bounds = f"<small>{low} to {high}</small>" if figure.bounded else ""
+    return f'<td role="cell"{css}>{measure.text(figure.estimate, digits)}{unit}{star}{bounds}</td>'
 
 
 def _sections(page: Page, root: Path | None) -> Iterator[str]:
-    sentences = findings(page)
+    sentences = findings(page.results)
     if short := sentences.get("in-short"):
         yield f'<h2 id="in-short">In short</h2>{_list(short)}'
     for name, title in _SECTIONS.items():
@@ -127,13 +120,14 @@ def _sections(page: Page, root: Path | None) -> Iterator[str]:
         heading = f'<h2 id="{name}">{title}</h2>'
         if not groups:
             command = f"<code>polyshot evaluate --protocol {protocol}</code>"
-            yield f'{heading}<p class="note">Not evaluated: {command} does it.</p>'
+            yield f'{heading}<p class="note">Not evaluated; run {command}.</p>'
             continue
-        yield f"{heading}{_list(sentences[name])}" + "".join(_figures(page, name, groups, root))
+        yield f"{heading}{_list(sentences.get(name, []))}" + "".join(_figures(page, name, groups, root))
 
 
 def _list(sentences: Sequence[str]) -> str:
-    return f'<ul class="findings">{"".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)}</ul>'
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f'<ul class="findings">{items}</ul>' if items else ""
 
 
 def _figures(page: Page, name: str, groups: Sequence[Group], root: Path | None) -> Iterator[str]:
@@ -157,38 +151,38 @@ def _figures(page: Page, name: str, groups: Sequence[Group], root: Path | None) 
 def _corrupted_samples(groups: Sequence[Group], root: Path | None, figure_id: str) -> str:
     test = load_images(groups[0].results[0], root)
     if isinstance(test, str):
-        return f'<p class="note">{escape(test)}</p>'
+        return note(test)
     caption = "Some support images as the runs saw them."
     return figures.figure(figure_id, caption, [f"<div>{draw_samples(groups, test)}</div>"])
 
 
 def _episodes(page: Page, root: Path | None) -> str:
-    """A few episodes of each task, with unknown classes where that was evaluated."""
+    """A few episodes of each task, with unknown classes where these were evaluated."""
     parts = ['<h2 id="episodes">A few episodes</h2>']
     for number, task in enumerate(page.tasks):
         group = page.group("out-of-episode", task) or page.group("accuracy", task)
         if group is None:
             continue
         caption = (
-            "Left: the support examples, all that is known of a class. Right: queries, the first of each class; "
-            "beneath, for each run, its class probabilities as bars in the order of the letters, its answer and its "
-            "probability in per cent. ✗ in a red frame: wrong."
+            "Left: the support examples, which are all that a method knows of a class. Right: the first queries of "
+            "each class. Below each query, for each run: the class probabilities as bars in the order of the letters, "
+            "the answer, and its probability in per cent. ✗ in a red frame: wrong."
         )
         if group.protocol == "out-of-episode":
             caption += (
-                " ⚑: taken for unknown, which a tenth of the known queries of the episode are; an unknown class "
-                "without ⚑ was missed."
+                " ⚑: flagged as unknown. The threshold is such that a tenth of the known queries of the episode are "
+                "flagged. An unknown class without ⚑ was missed."
             )
         images = load_images(group.results[0], root)
-        drawn = f'<p class="note">{escape(images)}</p>' if isinstance(images, str) else draw_episodes(group, images)
+        drawn = note(images) if isinstance(images, str) else draw_episodes(group, images)
         figure_id = "episodes-drawn" + (f"-{number + 1}" if number else "")
         heading = f"<h3>{escape(task.title)}</h3>" if len(page.tasks) > 1 else ""
-        parts.append(f'{heading}<figure id="{figure_id}"><p class="note">{escape(caption)}</p>{drawn}</figure>')
+        parts.append(f'{heading}<figure id="{figure_id}">{note(caption)}{drawn}</figure>')
     return "".join(parts)
 
 
 def _configuration(page: Page) -> str:
-    """Everything that a result says of how it was made."""
+    """Everything that the results record about how they were made."""
     parts = ['<h2 id="configuration">How this was made</h2>']
     for label in page.labels:
         results = [r for r in page.results if r.label == label]
@@ -196,14 +190,14 @@ def _configuration(page: Page) -> str:
         rows = {
             "method": first.method, "scenario": first.scenario, "tested on": first.test_set,
             "training": _pairs({k: v for k, v in first.training.items() if k not in ("method", "scenario", "options")}),
-            "options": _pairs(first.options), "trained for": f"{first.trained_episodes:,} episodes",
-            "temperature": _pairs(first.temperature or {}) or "none", "weights (SHA-256)": first.weights,
-            "packages": _pairs(first.packages),
+            "options": _pairs(first.options), "trained for": _trained(first).removeprefix(", ") or "unknown",
+            "temperature": _pairs(vars(first.temperature)) if first.temperature else "none",
+            "weights (SHA-256)": first.weights, "packages": _pairs(first.packages),
         }  # fmt: skip
         for r in results:
             name = r.path.name if r.path else r.protocol
-            settings = {k: v for k, v in r.settings.items() if v is not None and k != "protocol"}
-            rows[name] = f"{_pairs(settings)}; {r.seconds:.1f} s"
+            settings = {k: v for k, v in vars(r.settings).items() if v is not None and k != "protocol"}
+            rows[name] = _pairs(settings) + ("" if math.isnan(r.seconds) else f"; {r.seconds:.1f} s")
         cells = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{escape(str(v))}</td></tr>' for k, v in rows.items())
         parts.append(f"<details><summary>{escape(label)}</summary><table><tbody>{cells}</tbody></table></details>")
     return "".join(parts)

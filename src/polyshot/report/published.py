@@ -1,4 +1,4 @@
-"""The figures that the paper published (published.csv, whose first line names the source), and the paper's names.
+"""The figures that the paper published (published.csv, whose first line names the source).
 
     published_figure("accuracy", "cub", 5, "ove-gp", {"objective": "pl", "kernel": "cosine"}, "accuracy")
 
@@ -11,87 +11,36 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from polyshot.methods import METHODS
-from polyshot.system.settings import keyword_settings
+from polyshot.report.titles import method_title
 
-SCENARIO_NAMES = {
-    "cub": "CUB",
-    "mini-imagenet": "mini-ImageNet",
-    "mini-imagenet-to-cub": "mini-ImageNet→CUB",
-    "omniglot-to-emnist": "Omniglot→EMNIST",
-    "omniglot-to-chars74k": "Omniglot→Chars74K",
-    "tiny-imagenet": "Tiny-ImageNet",
-    "tiny-imagenet-to-cub": "Tiny-ImageNet→CUB",
-}
-_METHOD_NAMES = {
-    "feature-transfer": "Feature Transfer",
-    "baseline++": "Baseline++",
-    "matchingnet": "MatchingNet",
-    "protonet": "ProtoNet",
-    "relationnet": "RelationNet",
-    "maml": "MAML",
-    "dkt": "DKT",
-    "bayesian-maml": "Bayesian MAML",
-    "bayesian-maml-chaser": "Bayesian MAML (Chaser)",
-    "abml": "ABML",
-    "logistic-softmax-gp": "Logistic Softmax GP",
-    "ove-gp": "OVE PG GP",
-}
-_KERNEL_NAMES = {
-    "cosine": "Cosine",
-    "dkt-cosine": "DKT's Cosine",
-    "linear": "Linear",
-    "rbf": "RBF",
-    "normalized-rbf": "RBF (normalized)",
-}
+_DISTINGUISHED = ("kernel", "objective")  # options that the paper's tables distinguish; chains and steps are ours
 
 
-class Figure(NamedTuple):
+class PublishedFigure(NamedTuple):
     """A published mean, and the standard deviation of the five batches where the paper gives one."""
 
     value: float
     std: float | None
 
 
-def scenario_name(scenario: str) -> str:
-    """As the paper writes it."""
-    return SCENARIO_NAMES.get(scenario, scenario)
-
-
-def method_name(method: str) -> str:
-    """As the paper writes it, without kernel and objective."""
-    return _METHOD_NAMES.get(method, method)
-
-
-def kernel_name(method: str, kernel: str) -> str:
-    """As the paper writes it, which calls two kernels cosine: DKT's own, and that of the other GPs."""
-    if method == "dkt" and "cosine" in kernel:
-        return "Cosine" if kernel == "dkt-cosine" else "OVE's Cosine"
-    return _KERNEL_NAMES.get(kernel, kernel)
-
-
-def full_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the defaults of those that are not given; none for an unknown method."""
-    known = keyword_settings(METHODS[method]) if method in METHODS else {}
-    return {name: option.default for name, option in known.items()} | dict(options)
-
-
 def published_figure(
-    table: str, scenario: str, shots: int, method: str, options: Mapping[str, Any], metric: str
-) -> Figure | None:
-    """What the paper has for this method, or None; `table` is accuracy or corruption:NAME, all of 5 ways.
+    table: str, scenario: str, shots: int, method: str, options: Mapping[str, Any], measure: str
+) -> PublishedFigure | None:
+    """Look up the paper's figure for a method; None if it has none.
 
-    Kernel and objective are what the paper tells apart; other options (chains, steps, inference) are ours, and a
-    table's rows name those that are not the default.
+    Parameters
+    ----------
+    table : str
+        "accuracy" or "corruption:NAME"; all are 5-way.
+    scenario : str
+    shots : int
+    method : str
+    options : mapping
+        The method's options, of which only kernel and objective count; defaults may be left out.
+    measure : str
     """
-    full = full_options(method, options)
-    kernel, objective = full.get("kernel", ""), full.get("objective", "")
-    name, kernel = method_name(method), kernel_name(method, kernel)
-    rows = _rows()
-    plain = name + (f" + {kernel}" if kernel else "")
-    return rows.get((table, scenario, shots, plain, objective, "", metric)) or (
-        rows.get(("kernels", scenario, shots, name, objective, kernel.lower(), metric)) if table == "accuracy" else None
-    )
+    title = method_title(method, {name: options[name] for name in _DISTINGUISHED if name in options})
+    return _rows().get((table, scenario, shots, title.lower(), measure))
 
 
 def published_scenarios() -> set[str]:
@@ -100,14 +49,17 @@ def published_scenarios() -> set[str]:
 
 
 @cache
-def _rows() -> dict[tuple[str, str, int, str, str, str, str], Figure]:
-    """By table, scenario, shots, method, objective, kernel (of the kernels' tables) and metric."""
+def _rows() -> dict[tuple[str, str, int, str, str], PublishedFigure]:
+    """By table, scenario, shots, lower-case row title and measure; the main table goes before that of the kernels."""
     text = files("polyshot.report").joinpath("published.csv").read_text("utf-8")
-    rows = {}
-    for row in csv.DictReader(text.splitlines()[1:]):
+    rows: dict[tuple[str, str, int, str, str], PublishedFigure] = {}
+    for row in sorted(csv.DictReader(text.splitlines()[1:]), key=lambda row: row["table"] == "kernels"):
         percent = row["metric"] == "accuracy_percent"
-        metric, scale = ("accuracy", 100.0) if percent else (row["metric"], 1.0)
+        measure, scale = ("accuracy", 100.0) if percent else (row["metric"], 1.0)
+        title = row["method"] + (f" + {row['kernel']}" if row["kernel"] else "")
+        title += f" ({row['objective']})" if row["objective"] else ""
+        table = "accuracy" if row["table"] == "kernels" else row["table"]
         std = round(float(row["std"]) / scale, 6) if row["std"] else None
-        key = (row["table"], row["dataset"], int(row["shots"]), row["method"], row["objective"], row["kernel"], metric)
-        rows[key] = Figure(round(float(row["value"]) / scale, 6), std)
+        figure = PublishedFigure(round(float(row["value"]) / scale, 6), std)
+        rows.setdefault((table, row["dataset"], int(row["shots"]), title.lower(), measure), figure)
     return rows

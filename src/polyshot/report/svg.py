@@ -1,18 +1,24 @@
-"""Small SVG charts for the report: marks named by CSS classes, so that the page's style colours them, light or dark."""
+"""Small SVG charts for the report; CSS classes give the colours, so that they suit a light and a dark page."""
 
 import math
 from collections.abc import Sequence
-from html import escape
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from polyshot.evaluation.metrics import Interval
+from polyshot.report.markup import escape
 
 Number: TypeAlias = float | int
+Numbers: TypeAlias = Sequence[Number] | npt.NDArray[np.float64]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 12.0, 10.0, 40.0
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "4 2 1 2 1 2", "1 4", "14 3 3 3")
 
 
 class Chart:
-    """Axes with a scale each; marks are in the units of the data. Shares are shown in per cent, as y always is."""
+    """A chart with two axes; marks are in the units of the data. The y axis is always in per cent."""
 
     def __init__(
         self,
@@ -42,20 +48,20 @@ class Chart:
             f'<text class="label mid" transform="translate(11 {middle:.1f}) rotate(-90)">{escape(y_label)}</text>'
         )
 
-    def line(self, xs: Sequence[Number], ys: Sequence[Number], css: str, dash: str = "") -> None:
-        """A polyline."""
+    def line(self, xs: Numbers, ys: Numbers, css: str, dash: str = "") -> None:
+        """Draw a polyline."""
         self._parts.append(_path([(self._px(x), self._py(y)) for x, y in zip(xs, ys, strict=True)], css, dash))
 
     def box(self, x0: Number, y0: Number, x1: Number, y1: Number, css: str) -> None:
-        """A rectangle between two corners."""
+        """Draw a rectangle between two corners."""
         left, right = sorted((self._px(x0), self._px(x1)))
         top, bottom = sorted((self._py(y0), self._py(y1)))
         self._parts.append(
             f'<rect class="{css}" x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}"/>'
         )
 
-    def steps(self, edges: Sequence[Number], heights: Sequence[Number], css: str) -> None:
-        """The outline of a histogram."""
+    def steps(self, edges: Numbers, heights: Numbers, css: str) -> None:
+        """Draw the outline of a histogram."""
         xs = [edge for edge in edges for _ in (0, 1)]
         ys = [0.0, *(height for height in heights for _ in (0, 1)), 0.0]
         self.line(xs, ys, css)
@@ -75,30 +81,36 @@ class Chart:
 
 
 def svg(width: Number, height: Number, description: str, parts: Sequence[str]) -> str:
-    """An image with a description for those who do not see it."""
+    """An image with a description for screen readers."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(description)}">{"".join(parts)}</svg>'
     )
 
 
-def interval_bars(
-    description: str, rows: Sequence[tuple[str, Number, Number | None, Number | None, str, str]], largest: Number
-) -> str:
-    """Horizontal bars, one a row of (name, value, low, high, text, CSS class), with their intervals."""
+class Bar(NamedTuple):
+    """A bar with its interval: label, length, text at its end, and CSS class."""
+
+    name: str
+    interval: Interval
+    text: str
+    css: str
+
+
+def interval_bars(description: str, rows: Sequence[Bar], largest: Number) -> str:
+    """Horizontal bars with their intervals."""
     step, left, right, width = 24, 96, 46, 340
     scale = (width - left - right) / largest
     parts = []
-    for i, (name, value, low, high, text, css) in enumerate(rows):
+    for i, (name, interval, text, css) in enumerate(rows):
         top = i * step
         middle = top + step / 2
         parts.append(_text(left - 8, middle + 4, shortened(name, 14), "label end"))
-        parts.append(
-            f'<rect class="fill {css}" x="{left}" y="{top + 4}" width="{value * scale:.1f}" height="{step - 8}"/>'
-        )
-        end = value
-        if low is not None and high is not None:
-            end = max(end, high)
-            ends = [left + max(bound, 0) * scale for bound in (low, high)]
+        end = interval.estimate
+        size = f'width="{end * scale:.1f}" height="{step - 8}"'
+        parts.append(f'<rect class="fill {css}" x="{left}" y="{top + 4}" {size}/>')
+        if interval.bounded:
+            end = max(end, interval.high)
+            ends = [left + max(bound, 0) * scale for bound in (interval.low, interval.high)]
             parts.append(_path([(ends[0], middle), (ends[1], middle)], "whisker"))
             parts += [_path([(x, middle - 4), (x, middle + 4)], "whisker") for x in ends]
         parts.append(_text(left + end * scale + 6, middle + 4, text, "label"))
@@ -106,13 +118,13 @@ def interval_bars(
 
 
 def swatch(css: str, dash: str) -> str:
-    """What a line of this class looks like, for a legend."""
+    """A sample of a line, for a legend."""
     line = _path([(0, 6), (30, 6)], f"line {css}", dash)
     return f'<svg class="swatch" viewBox="0 0 30 12" aria-hidden="true">{line}</svg>'
 
 
-def shares(probabilities: Sequence[Number], marked: int) -> str:
-    """Tiny bars of class probabilities; that of the class `marked` is strong."""
+def shares(probabilities: Numbers, marked: int) -> str:
+    """Tiny bars of class probabilities; the bar of the class `marked` stands out."""
     bars = [
         f'<rect class="{"share own" if c == marked else "share"}" x="{7 * c}" y="{16 - max(1.0, 16 * p):.1f}" '
         f'width="5" height="{max(1.0, 16 * p):.1f}"/>'
@@ -124,7 +136,7 @@ def shares(probabilities: Sequence[Number], marked: int) -> str:
 
 
 def nice_ticks(low: Number, high: Number, most: int = 5) -> list[Number]:
-    """At most so many round numbers, about evenly, within the range."""
+    """Round numbers within the range, evenly spaced; about `most` of them at most."""
     raw = (high - low) / most
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= raw * (1 - 1e-9))
@@ -133,12 +145,12 @@ def nice_ticks(low: Number, high: Number, most: int = 5) -> list[Number]:
 
 
 def tick_text(value: Number, percent: bool) -> str:
-    """A round number as it is read."""
+    """A tick as text."""
     return f"{100 * value:.4g}" if percent else f"{value + 0.0:.4g}"
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, its end cut off where it is too long."""
+    """The text, cut off if it is too long."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -1,222 +1,212 @@
-"""Results as tables in the paper's form; the paper's own figures stand in columns of their own, headed as such."""
+"""Results as tables in the paper's form; the paper's own figures are in separate columns, headed as such."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from polyshot.data.scenarios import SCENARIOS
+import numpy as np
+
+from polyshot.data import SCENARIOS
 from polyshot.errors import InputError
+from polyshot.evaluation.measures import MEASURES, Measure, OutlierMeasure, measure_of
 from polyshot.evaluation.results import Result
-from polyshot.report.groups import Task, task_of, value
-from polyshot.report.published import (
-    full_options,
-    kernel_name,
-    method_name,
-    published_figure,
-    published_scenarios,
-    scenario_name,
-)
+from polyshot.report.groups import TaskShape, task_of
+from polyshot.report.published import published_figure, published_scenarios
+from polyshot.report.titles import method_label, scenario_title
 
-METRIC_NAMES = {
-    "accuracy": "Accuracy (%)",
-    "brier": "Brier",
-    "ece": "ECE",
-    "mce": "MCE",
-    "auroc": "AUROC, -max logit",
-    "auroc_entropy": "AUROC, entropy",
-    "auroc_variance": "AUROC, logit variance",
-}
-SMALLER_IS_BETTER = {"brier", "ece", "mce"}
-_SOURCE = "Columns headed “paper” hold the figures published by Snell & Zemel (ICLR 2021), not ours."
+_PAPER = "Columns headed “paper” have the figures published by Snell & Zemel (ICLR 2021), not ours."
+_SEEDS = "Cells that name a number of seeds: mean ± standard deviation over training seeds."
+_BATCHES = "± is the standard deviation of the batch means."
 
 
 @dataclass(frozen=True)
 class Column:
-    """`paper_scenario` is set where the figures are the paper's; if it is not the column's, the head says so."""
+    """One measure on one task; `paper_scenario` is set for the paper's figures, which may be of another data set."""
 
-    task: Task
-    metric: str
+    task: TaskShape
+    measure: Measure
     paper_scenario: str | None = None
 
     @property
     def group(self) -> str:
         """The upper line of the head."""
-        return scenario_name(self.task.scenario)
+        return scenario_title(self.task.scenario)
 
-    def title(self, with_metric: bool) -> str:
+    def title(self, with_measure: bool) -> str:
         """The lower line of the head."""
         ways = f"{self.task.ways}-way " if self.task.ways != 5 else ""
-        title = f"{ways}{self.task.shots}-shot" + (f" {METRIC_NAMES[self.metric]}" if with_metric else "")
+        title = f"{ways}{self.task.shots}-shot" + (f" {self.measure.heading}" if with_measure else "")
         if self.paper_scenario is None:
             return title
         if self.paper_scenario == self.task.scenario:
             return f"{title}, paper"
-        return f"{title}, paper on {scenario_name(self.paper_scenario)} (another data set)"
+        return f"{title}, paper on {scenario_title(self.paper_scenario)} (another data set)"
 
 
 class Cell(NamedTuple):
-    """A figure; `best` is of ours in the column."""
+    """A figure; `best` marks the best of ours in the column. `result` is set where the figure is of one run."""
 
     value: float
-    std: float | None
-    low: float | None
-    high: float | None
-    episodes: int | None
+    std: float | None = None
+    low: float | None = None
+    high: float | None = None
+    episodes: int | None = None
+    n_seeds: int = 1
     best: bool = False
-
-
-Label: TypeAlias = tuple[str, ...]
+    result: Result | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows by label, one cell or None a column."""
+    """One table: for each row label, one cell or None per column."""
 
     name: str
     title: str
     note: str
-    head: Label
     columns: list[Column]
-    rows: dict[Label, list[Cell | None]]
-
-    @property
-    def with_metric(self) -> bool:
-        """Whether the columns differ in more than the place, so that their heads must say the metric."""
-        return len({column.metric for column in self.columns}) > 1 or self.columns[0].metric != "accuracy"
+    rows: dict[str, list[Cell | None]]
+    with_measure: bool
 
 
-def make_tables(results: Sequence[Result], published_for: str | None = None) -> list[Table]:
-    """Every table of the paper that there are results for.
+@dataclass(frozen=True)
+class _Wanted:
+    """What a table is to show."""
 
-    `published_for` is a scenario of the paper whose figures are put beside those of scenarios that it has not.
+    name: str
+    title: str
+    note: str
+    results: list[Result]
+    measures: Sequence[Measure]
+    paper_table: str | None = None
+    with_measure: bool = True
+
+
+def make_tables(results: Sequence[Result], published_for: str | None = None, *, by_seed: bool = False) -> list[Table]:
+    """Make every table that there are results for.
+
+    Parameters
+    ----------
+    results : sequence of Result
+    published_for : str, optional
+        A scenario of the paper whose figures are put beside those of scenarios that the paper lacks.
+    by_seed : bool
+        Show runs that differ only in their training seed one by one, instead of their mean and standard deviation.
     """
     if published_for is not None and published_for not in published_scenarios():
         raise InputError(
-            f"the paper has no figures for {published_for!r}; it has {', '.join(sorted(published_scenarios()))}"
+            f"the paper has no figures for {published_for!r}; choose from {', '.join(sorted(published_scenarios()))}"
         )
-    by_protocol: dict[str, list[Result]] = {"accuracy": [], "corruption": [], "out-of-episode": []}
-    for result in results:
-        by_protocol.setdefault(result.protocol, []).append(result)
-    accuracy = by_protocol["accuracy"]
-    plain = [r for r in accuracy if r.temperature is None]  # a temperature leaves accuracy as it is
-    ove = [r for r in plain if r.method == "ove-gp"]
-    several_kernels = len({_options(r)["kernel"] for r in ove}) > 1
-    std = "± is the standard deviation of the batches' means."
-    tables = []
-    for crossing, number, kind in ((False, 2, "Accuracy"), (True, 3, "Cross-domain accuracy")):
-        name = "cross-domain" if crossing else "accuracy"
-        title = f"{kind} in per cent (the paper's Table {number})"
-        some = [r for r in plain if _crosses(r.scenario) == crossing]
-        tables.append(_table(name, title, std, some, ("accuracy",), published_for, "accuracy"))
-        some = [r for r in ove if _crosses(r.scenario) == crossing and several_kernels]
-        title = f"{kind} of the OVE PG GP by kernel, in per cent (Appendix C)"
-        tables.append(
-            _table(f"{name}-kernels", title, std, some, ("accuracy",), published_for, "accuracy", _kernel_label)
-        )
-    for corruption, severity in sorted(
-        {(r.settings["corruption"], r.settings["severity"]) for r in by_protocol["corruption"]}
-    ):
-        some = [r for r in by_protocol["corruption"] if r.settings["corruption"] == corruption]
-        some = [r for r in some if r.settings["severity"] == severity]
-        title = f"{corruption.replace('_', ' ').capitalize()}, severity {severity}, on support and query"
-        table = f"corruption:{corruption}" if severity == 5 else None
-        name = f"corruption-{corruption}-{severity}"
-        tables.append(_table(name, title, "", some, ("accuracy", "brier"), published_for, table))
-    note = "15 bins of equal width; smaller is better."
-    tables.append(_table("calibration", "Calibration", note, accuracy, ("ece", "mce", "brier")))
-    note = "Mean AUROC of an episode with its 95 % bootstrap interval, by each score for “none of these classes”."
-    by_score = ("auroc", "auroc_entropy", "auroc_variance")
-    outside = by_protocol["out-of-episode"]
-    tables.append(_table("out-of-episode", "Out-of-episode detection", note, outside, by_score))
-    return [table for table in tables if table.rows]
+    tables = [_table(wanted, published_for, by_seed) for wanted in _wanted(results) if wanted.results]
+    return [table for table in tables if table.columns]
 
 
-def method_label(result: Result) -> Label:
-    """The paper's name, with kernel and objective, and whatever else is not the default."""
-    options, defaults = _options(result), full_options(result.method, {})
-    name = method_name(result.method)
-    if "kernel" in options:
-        name += f" + {kernel_name(result.method, options['kernel'])}"
-    if "objective" in options:
-        name += f" ({options['objective'].upper()})"
-    other = [f"{k} {v}" for k, v in options.items() if k not in ("kernel", "objective") and v != defaults.get(k)]
-    return (", ".join([name, *other, *(["temperature scaled"] if result.temperature else [])]),)
+def _wanted(results: Sequence[Result]) -> list[_Wanted]:
+    accuracy, corruption, outside = (
+        [r for r in results if r.protocol == protocol] for protocol in ("accuracy", "corruption", "out-of-episode")
+    )
+    plain = [r for r in accuracy if r.temperature is None]  # a temperature does not change accuracy
+    wanted = []
+    for crosses, number, kind, name in (
+        (False, 2, "Accuracy", "accuracy"), (True, 3, "Cross-domain accuracy", "cross-domain")
+    ):  # fmt: skip
+        some = [r for r in plain if (r.scenario in SCENARIOS and SCENARIOS[r.scenario].crosses) == crosses]
+        papers = all(r.scenario in published_scenarios() for r in some)
+        title = f"{kind} in per cent" + (f" (the paper's Table {number})" if papers else "")
+        wanted.append(_Wanted(name, title, _BATCHES, some, [MEASURES["accuracy"]], "accuracy", with_measure=False))
+    for condition in sorted({r.settings.name for r in corruption}):
+        some = [r for r in corruption if r.settings.name == condition]
+        settings = some[0].settings
+        title = f"{settings.condition.capitalize()}, on support and query"
+        paper = f"corruption:{settings.corruption}" if settings.severity == 5 else None
+        wanted.append(_Wanted(condition, title, "", some, [MEASURES["accuracy"], MEASURES["brier"]], paper))
+    measures = [m for m in _measures_of(accuracy) if m.name != "accuracy"]
+    note = "ECE and MCE: 15 bins of equal width."
+    wanted.append(_Wanted("calibration", "Calibration and other measures", note, accuracy, measures))
+    detecting = [m for m in _measures_of(outside) if isinstance(m, OutlierMeasure) or m.name not in MEASURES]
+    note = "Mean AUROC per episode with its 95 % bootstrap interval, for each score of “none of these classes”."
+    wanted.append(_Wanted("out-of-episode", "Out-of-episode detection", note, outside, detecting))
+    return wanted
 
 
-def _kernel_label(result: Result) -> Label:
-    options = _options(result)
-    return kernel_name(result.method, options["kernel"]), options["objective"].upper()
+def _measures_of(results: Sequence[Result]) -> list[Measure]:
+    """Every measure that some of the results have, in the order of MEASURES, unknown ones last."""
+    known = {name for r in results for name in r.summary}
+    return [measure_of(name) for name in (*MEASURES, *sorted(known - set(MEASURES))) if name in known]
 
 
-def _options(result: Result) -> dict[str, Any]:
-    return full_options(result.method, result.options)
-
-
-def _crosses(scenario: str) -> bool:
-    sources = SCENARIOS.get(scenario)
-    return sources is not None and sources[0].dataset != sources[2].dataset
-
-
-def _table(
-    name: str,
-    title: str,
-    note: str,
-    results: Sequence[Result],
-    metrics: Sequence[str],
-    published_for: str | None = None,
-    published_table: str | None = None,
-    label_of: Callable[[Result], Label] = method_label,
-) -> Table:
-    head = ("Kernel", "Objective") if label_of is _kernel_label else ("Method",)
-    labels = _unique_labels(results, label_of)
+def _table(wanted: _Wanted, published_for: str | None, by_seed: bool) -> Table:
+    placed = _placed(wanted.results, by_seed)
     columns: list[Column] = []
-    cells: dict[tuple[Label, Column], Cell] = {}
-    for task in sorted({task_of(r) for r in results}):
-        here = [(label, r) for label, r in zip(labels, results, strict=True) if task_of(r) == task]
-        for metric in metrics:
-            known = [(label, r) for label, r in here if metric in r.summary]
-            if not known:
+    cells: dict[tuple[str, Column], Cell] = {}
+    for task in sorted({task for _, task in placed}):
+        here = {label: results for (label, at), results in placed.items() if at == task}
+        for measure in wanted.measures:
+            ours = Column(task, measure)
+            found = {label: cell for label, some in here.items() if (cell := _cell(some, measure)) is not None}
+            if not found:
                 continue
-            ours = Column(task, metric)
             columns.append(ours)
-            best = (min if metric in SMALLER_IS_BETTER else max)(value(r, metric) for _, r in known)
-            for label, r in known:
-                cells[label, ours] = _cell(r, metric, best)
+            best = (max if measure.higher_is_better else min)(cell.value for cell in found.values())
+            cells |= {(label, ours): cell._replace(best=cell.value == best) for label, cell in found.items()}
             scenario = task.scenario if task.scenario in published_scenarios() else published_for
-            if scenario is None or published_table is None or task.ways != 5:
+            if scenario is None or wanted.paper_table is None or task.ways != 5:
                 continue
-            paper = Column(task, metric, scenario)
-            for label, r in here:
-                figure = published_figure(published_table, scenario, task.shots, r.method, r.options, metric)
+            paper = Column(task, measure, scenario)
+            for label, (r, *_) in here.items():
+                figure = published_figure(wanted.paper_table, scenario, task.shots, r.method, r.options, measure.name)
                 if figure is not None and r.temperature is None:
-                    cells[label, paper] = Cell(*figure, None, None, None)
+                    cells[label, paper] = Cell(*figure)
                     columns += [paper] * (paper not in columns)
-    sizes = sorted({(r.settings["batches"], r.settings["episodes"]) for r in results})
+    sizes = sorted({(r.settings.batches, r.settings.episodes) for r in wanted.results})
     episodes = ", ".join(f"{n} x {k:,}" if n > 1 else f"{k:,}" for n, k in sizes)
-    parts = [f"{episodes} episodes.", note, _SOURCE if any(c.paper_scenario for c in columns) else ""]
-    rows = {
-        label: [cells.get((label, column)) for column in columns] for label in sorted(set(labels), key=labels.index)
-    }
-    return Table(name, title, " ".join(part for part in parts if part), head, columns, rows)
+    seeds = _SEEDS if any(cell.n_seeds > 1 for cell in cells.values()) else ""
+    paper_note = _PAPER if any(c.paper_scenario for c in columns) else ""
+    note = " ".join(part for part in (f"{episodes} episodes.", wanted.note, seeds, paper_note) if part)
+    labels = dict.fromkeys(label for label, _ in placed)
+    rows = {label: [cells.get((label, column)) for column in columns] for label in labels}
+    return Table(wanted.name, wanted.title, note, columns, rows, wanted.with_measure)
 
 
-def _unique_labels(results: Sequence[Result], label_of: Callable[[Result], Label]) -> list[Label]:
-    """Two runs of one label in one column are told apart by their names."""
-    labels = [label_of(r) for r in results]
-    count = Counter((label, task_of(r)) for label, r in zip(labels, results, strict=True))
-    clashing = {label for (label, _), n in count.items() if n > 1}
-    labels = [
-        (f"{label[0]} [{r.run}]", *label[1:]) if label in clashing else label
-        for label, r in zip(labels, results, strict=True)
-    ]
-    count = Counter((label, task_of(r)) for label, r in zip(labels, results, strict=True))
-    if twice := [label[0] for (label, _), n in count.items() if n > 1]:
-        raise InputError(f"two results of one kind for {twice[0]}; name one of them only, or rename a run folder")
-    return labels
+def _placed(results: Sequence[Result], by_seed: bool) -> dict[tuple[str, TaskShape], list[Result]]:
+    """The results of each row and task: one, or several that differ only in the training seed.
+
+    Rows go by method. Where a method has several different runs on one task, its rows also name the runs.
+    """
+    groups: dict[tuple[str, TaskShape], dict[str, list[Result]]] = {}
+    for r in results:
+        training = {name: value for name, value in r.training.items() if name != "seed"}
+        alike = r.run if by_seed else json.dumps(training, sort_keys=True, default=str)
+        groups.setdefault((method_label(r), task_of(r)), {}).setdefault(alike, []).append(r)
+    clashing = {label for (label, _), by in groups.items() if len(by) > 1 or any(map(_share_a_seed, by.values()))}
+    placed: dict[tuple[str, TaskShape], list[Result]] = {}
+    for (label, task), by in groups.items():
+        for some in by.values():
+            for part in [[r] for r in some] if _share_a_seed(some) else [some]:
+                name = f"{label} [{', '.join(r.run for r in part)}]" if label in clashing else label
+                if (name, task) in placed:
+                    raise InputError(
+                        f"there are two results for {name} on {task.title}; name only one of them, or rename a run "
+                        "folder"
+                    )
+                placed[name, task] = part
+    return placed
 
 
-def _cell(result: Result, metric: str, best: float) -> Cell:
-    summary, own = result.summary[metric], value(result, metric)
-    episodes = result.settings["batches"] * result.settings["episodes"]
-    return Cell(own, summary.get("std"), summary["low"], summary["high"], episodes, own == best)
+def _share_a_seed(results: Sequence[Result]) -> bool:
+    return len({r.seed for r in results}) < len(results)
+
+
+def _cell(results: Sequence[Result], measure: Measure) -> Cell | None:
+    """The figure of one result, or the mean and standard deviation of several."""
+    known = [r for r in results if measure.name in r.summary]
+    if not known:
+        return None
+    episodes = known[0].settings.n_episodes
+    if len(known) > 1:
+        values = [r.summary[measure.name].estimate for r in known]
+        return Cell(float(np.mean(values)), float(np.std(values, ddof=1)), episodes=episodes, n_seeds=len(known))
+    figure = known[0].summary[measure.name]
+    std = None if np.isnan(figure.std) else figure.std
+    low, high = (figure.low, figure.high) if figure.bounded else (None, None)
+    return Cell(figure.estimate, std, low, high, episodes, result=known[0])

@@ -1,1 +1,1 @@
-"""What reproduces the paper, outside the wheel: likelihood studies, runs, results and their page."""
+"""Everything that reproduces the paper and is not part of the installed package. See paper/README.md."""

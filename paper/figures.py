@@ -1,16 +1,13 @@
-"""`python -m paper.figures`: the paper's comparison of likelihoods, as figures, numbers and a short text.
+"""`python -m paper.figures`: the paper's comparison of likelihoods as figures, numbers and a short text.
 
-Each command imports what it runs: matplotlib and scikit-learn would make every other command wait.
+Each command imports only what it runs, so that `--help` is fast.
 """
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from polyshot.cli.messages import ErrorsAsMessages
 from polyshot.errors import InputError
@@ -19,30 +16,30 @@ app = typer.Typer(
     cls=ErrorsAsMessages,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="The paper's likelihood figures: confidence, likelihoods, iris.",
+    help="The paper's likelihood studies: confidence, likelihoods, iris.",
 )
 
-Out = Annotated[Path, typer.Option(help="Folder to write to; made if it is not there.")]
-Seed = Annotated[int, typer.Option(min=0)]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer draws: to see that it works, not to cite.")]
+Out = Annotated[Path, typer.Option(help="Folder to write to; it is created if needed.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random draws.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer draws: a check that it works, not numbers to cite.")]
 
 
 @app.command()
 def confidence(out: Out = Path("figures"), seed: Seed = 0, quick: Quick = False) -> None:
-    """Section 5.1.1: the maximum class probability of random logits under each likelihood."""
+    """Section 5.1.1: the largest class probability of random logits under each likelihood."""
     from paper.studies.confidence import confidence_figure
     from paper.studies.output import make_folder
 
-    _say(confidence_figure(make_folder(out), 5_000 if quick else 50_000, seed=seed))
+    _print(confidence_figure(make_folder(out), 5_000 if quick else 50_000, seed=seed))
 
 
 @app.command()
 def likelihoods(out: Out = Path("figures"), quick: Quick = False) -> None:
-    """Section 5.1.2: the four likelihoods and posteriors of one example (nothing random, so no seed)."""
+    """Section 5.1.2: the four likelihoods and posteriors of one example. Nothing is random here."""
     from paper.studies.likelihood_surfaces import likelihoods_figure
     from paper.studies.output import make_folder
 
-    _say(likelihoods_figure(make_folder(out), 161 if quick else 401))
+    _print(likelihoods_figure(make_folder(out), 161 if quick else 401))
 
 
 @app.command()
@@ -51,20 +48,18 @@ def iris(
     seed: Seed = 0,
     quick: Quick = False,
     sizes: Annotated[
-        str | None, typer.Option(help="Examples a class, such as 1,5,30; the paper's ten if left out.")
+        str | None, typer.Option(help="Training examples per class, such as 1,5,30. Default: the paper's ten sizes.")
     ] = None,
-    splits: Annotated[int | None, typer.Option(min=2, help="Random splits a size; 200 if left out.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; as many as there are cores if left out.")
-    ] = None,
+    splits: Annotated[int | None, typer.Option(min=2, help="Random splits per size. Default: 200.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: the number of cores.")] = None,
 ) -> None:
-    """Section 5.1.3: accuracy, Brier score, ECE and ELBO on Iris. After an interrupt the same command goes on."""
+    """Section 5.1.3: accuracy, Brier score, ECE and ELBO on Iris. If interrupted, run the same command to resume."""
     from paper.studies.iris import Effort
     from paper.studies.iris_figures import iris_figures
-    from paper.studies.iris_study import PAPER_SIZES, Settings, run_study
+    from paper.studies.iris_study import PAPER_SIZES, IrisSettings, run_study
     from paper.studies.output import make_folder
 
-    settings = Settings(
+    settings = IrisSettings(
         _parse_sizes(sizes) if sizes is not None else (1, 5, 15, 30) if quick else PAPER_SIZES,
         splits or (10 if quick else 200),
         seed,
@@ -72,38 +67,19 @@ def iris(
         if quick
         else Effort(),
     )
-    console = Console()
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    ) as bar:
-        report = _to_bar(bar) if console.is_terminal else _to_lines
-        rows = run_study(make_folder(out), settings, workers or os.cpu_count() or 1, report)
-    _say(iris_figures(out, rows, settings))
+    rows = run_study(make_folder(out), settings, workers or os.cpu_count() or 1, quiet=False)
+    _print(iris_figures(out, rows, settings))
 
 
 def _parse_sizes(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise InputError(f"--sizes must be numbers with commas between, such as 1,5,30, not {text!r}") from error
+        raise InputError(f"--sizes must be whole numbers separated by commas, such as 1,5,30, not {text!r}") from error
 
 
-def _to_bar(bar: Progress) -> Callable[[int, int, str], None]:
-    task = bar.add_task("Iris", total=None)
-    return lambda done, total, what: bar.update(task, completed=done, total=total, description=f"Iris: {what}")
-
-
-def _to_lines(done: int, total: int, what: str) -> None:
-    typer.echo(f"{done} of {total} parts: {what}")
-
-
-def _say(paths: list[Path]) -> None:
-    """Print the text that was written, and where everything is."""
+def _print(paths: list[Path]) -> None:
+    """Print the text that was written, then the list of files."""
     for path in paths:
         if path.suffix == ".md":
             typer.echo(path.read_text("utf-8"))

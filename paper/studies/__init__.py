@@ -1,1 +1,1 @@
-"""The paper's comparison of likelihoods (Section 5.1): library calls, and the figures that they make."""
+"""The paper's comparison of likelihoods (Section 5.1): the computations and the figures made from them."""

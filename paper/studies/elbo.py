@@ -1,12 +1,13 @@
-"""How near is a posterior q to that of the softmax GP? ELBO(q) = log p(Y | X) - KL(q | p), and three ways to log q.
+"""How close is a posterior q to that of the softmax GP? Its ELBO, log p(Y | X) - KL(q | p), estimated in three ways.
 
 The posterior of a likelihood L is q(f) = p(f) L(f | Y) / Z. The prior cancels from its ELBO,
 
     ELBO(q) = E_q[log softmax(Y | f) - log L(f | Y)] + log Z,
 
-so all that is wanted of log q is one number, log Z (exact for the Gaussian likelihood, by importance sampling for the
-others), and draws of q. `mixture_elbo` and `fitted_elbo` replace q by a distribution with a density: the mixture over
-the sites of a Gibbs run, and the Gaussian with the moments of its draws. They are exact for what they put in q's place.
+so it needs only draws of q and one number, log Z, which is exact for the Gaussian likelihood and estimated by
+importance sampling for the others. `mixture_elbo` and `fitted_elbo` replace q by a distribution whose density is known:
+the mixture over the sites of a Gibbs run, and the Gaussian with the moments of its draws. They are exact for that
+distribution.
 """
 
 import math
@@ -24,7 +25,7 @@ from polyshot.gp import GPModel, Likelihood, Sites, Softmax, as_tensor
 def evidence_elbo(
     likelihood: Likelihood, f: Float[Tensor, "s m n c"], y: Int[Tensor, "n"], log_z: Estimate
 ) -> Estimate:
-    """ELBO of the posterior of `likelihood`, of which f are S steps of M independent chains."""
+    """Estimate the ELBO of the posterior of `likelihood`; f holds S steps of M independent chains."""
     each = log_likelihood(Softmax(), f, y) - log_likelihood(likelihood, f, y)
     chains = each.mean(0)
     return Estimate(
@@ -40,7 +41,7 @@ def mixture_elbo(
     generator: np.random.Generator,
     draws_each: int = 8,
 ) -> Estimate:
-    """ELBO of q(f) = mean_m p(f | X, Y, sites_m), the Gibbs run's mixture with sites [M, N, C]."""
+    """Estimate the ELBO of q(f) = mean_m p(f | X, Y, sites_m), the mixture over a Gibbs run with sites [M, N, C]."""
     n, n_way = sites.omega.shape[-2:]
     omega, kappa = (part.to(root) for part in sites)
     size = root.shape[1] * n_way
@@ -68,10 +69,10 @@ def fitted_elbo(
     generator: np.random.Generator,
     n_draws: int = 2000,
 ) -> Estimate:
-    """ELBO of the Gaussian with the mean and covariance of the draws f, which must be many more than N C."""
+    """Estimate the ELBO of the Gaussian with the moments of the draws f; there must be many more draws than N C."""
     u = (torch.linalg.pinv(root) @ f).flatten(0, 1).flatten(1)
     if len(u) <= 2 * u.shape[1]:
-        raise InputError(f"a Gaussian in {u.shape[1]} dimensions wants more than {len(u)} draws to be fitted to")
+        raise InputError(f"a Gaussian in {u.shape[1]} dimensions needs more than {2 * u.shape[1]} draws, not {len(u)}")
     mean, L = u.mean(0), torch.linalg.cholesky(torch.cov(u.mT))
     z = as_tensor(generator.standard_normal((n_draws, len(mean))))
     new = mean + z @ L.mT

@@ -1,7 +1,8 @@
 """One split of the paper's Iris experiment (Section 5.1.3): every posterior, its predictions and its ELBO.
 
-The first two features, zero mean, k(x, x') = exp(-|x - x'|^2 / 2). Predictions come by two rules: "mean" applies the
-normalised likelihood to the posterior mean of the logits, as the paper does; "full" averages it over their posterior.
+The data are the first two features, with zero prior mean and k(x, x') = exp(-|x - x'|^2 / 2). There are two rules of
+prediction: "mean" applies the normalised likelihood to the posterior mean of the logits, as the paper does; "full"
+averages the normalised likelihood over the posterior of the logits.
 """
 
 import math
@@ -13,10 +14,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from sklearn.datasets import load_iris
-from sklearn.gaussian_process import GaussianProcessClassifier
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from paper.studies.compared import RIVALS
 from paper.studies.elbo import evidence_elbo, fitted_elbo, mixture_elbo
 from paper.studies.output import Row
 from paper.studies.softmax_posterior import (
@@ -50,7 +50,6 @@ MODELS: dict[str, type[GPModel]] = {
     "logistic-softmax": LogisticSoftmaxGP,
     "one-vs-each": OneVsEachGP,
 }
-RIVALS = ("sklearn-gp", "logistic-regression")
 _DRAWS = {name: k for k, name in enumerate(("split", "softmax", *MODELS))}
 
 
@@ -60,18 +59,18 @@ class Effort:
 
     n_chains: int = 32
     n_steps: int = 8
-    small_steps: int = 64  # in place of n_steps, where the splits are small enough for slices
+    small_steps: int = 64  # used instead of n_steps up to `slices_up_to` examples per class
     n_weights: int = 1000
     slice_chains: int = 64
     slice_steps: int = 50
-    slices_up_to: int = 5  # examples a class
+    slices_up_to: int = 5  # examples per class
 
     def __post_init__(self) -> None:
-        """Refuse what gives no estimate or no error of it."""
+        """Refuse efforts too small for an estimate and its standard error."""
         if self.n_chains < 2 or min(self.n_steps, self.small_steps) < 4 or self.n_weights < self.n_chains:
-            raise InputError(f"need at least 2 chains of 4 steps, and as many weights as chains: {self}")
+            raise InputError(f"need at least 2 chains of 4 steps, and at least as many weights as chains, not {self}")
         if self.slice_chains < 2 or self.slice_steps < 8:
-            raise InputError(f"need at least 2 slice chains of 8 steps: {self}")
+            raise InputError(f"need at least 2 slice chains of 8 steps, not {self}")
 
 
 class Split(NamedTuple):
@@ -83,8 +82,8 @@ class Split(NamedTuple):
     y_test: Int[Tensor, "q"]
 
 
-class Task(NamedTuple):
-    """A split's kernel matrices; the queries may be any points."""
+class KernelTask(NamedTuple):
+    """The kernel matrices of a split and of any query points."""
 
     K: Float[Tensor, "n n"]
     root: Float[Tensor, "n e"]
@@ -93,8 +92,8 @@ class Task(NamedTuple):
     k_star_star: Float[Tensor, "q"]
 
 
-class Posterior(NamedTuple):
-    """What one method says: class probabilities of the queries by rule, bounds by way, and how well it was sampled."""
+class Outcome(NamedTuple):
+    """One method's class probabilities by rule, its bounds by estimator, and how well its posterior was sampled."""
 
     probabilities: dict[str, Float[Tensor, "q 3"]]
     bounds: dict[str, Estimate]
@@ -102,14 +101,14 @@ class Posterior(NamedTuple):
 
 
 def iris_kernel() -> RBF:
-    """exp(-|x - x'|^2 / 2): polyshot's RBF divides the distance by the dimension, which the lengthscale undoes."""
+    """exp(-|x - x'|^2 / 2). polyshot's RBF divides the squared distance by the dimension; the lengthscale undoes it."""
     return RBF(log_lengthscale=-math.log(2) / 2).double()
 
 
 def make_split(size: int, split: int, seed: int) -> Split:
-    """`size` random examples of each class to learn from, all others to test on."""
+    """Choose `size` random examples of each class for training; all others are for testing."""
     if not 1 <= size < N_EACH:
-        raise InputError(f"Iris has {N_EACH} examples a class, so 1 to {N_EACH - 1} can be learned from, not {size}")
+        raise InputError(f"Iris has {N_EACH} examples per class: train on 1 to {N_EACH - 1}, not {size}")
     data = load_iris()
     generator = split_generator("split", size, split, seed)
     chosen = np.zeros(len(data.target), dtype=bool)
@@ -120,23 +119,23 @@ def make_split(size: int, split: int, seed: int) -> Split:
 
 
 @torch.no_grad()
-def make_task(x: Float[Tensor, "n 2"], y: Int[Tensor, "n"], queries: Float[Tensor, "q 2"]) -> Task:
-    """The kernel matrices of training examples and queries."""
+def make_task(x: Float[Tensor, "n 2"], y: Int[Tensor, "n"], queries: Float[Tensor, "q 2"]) -> KernelTask:
+    """Compute the kernel matrices of training examples and queries."""
     kernel = iris_kernel()
     K = kernel(x)
-    return Task(K, kernel_root(K), y, kernel(queries, x), kernel.diagonal(queries))
+    return KernelTask(K, kernel_root(K), y, kernel(queries, x), kernel.diagonal(queries))
 
 
 @torch.no_grad()
-def model_posterior(name: str, task: Task, effort: Effort, generator: np.random.Generator, ways: bool) -> Posterior:
-    """The posterior of one of MODELS; with `ways` also the ELBO by the two substitutes for q."""
+def model_posterior(name: str, task: KernelTask, effort: Effort, generator: np.random.Generator, ways: bool) -> Outcome:
+    """Compute the posterior of one of MODELS; `ways` adds the ELBO of the two substitutes for q."""
     model = MODELS[name]()
     K, root, y, K_star, k_star_star = task
     gaussian = fit_laplace(model.likelihood, root, y, N_WAY)
     u = gaussian.draw(effort.n_weights, generator)
     log_weights = gaussian.log_weight(u)
     if isinstance(model, LeastSquaresGP):
-        # The Gaussian at the mode is the posterior: all weights are Z, and the draws need no chain.
+        # The Gaussian at the mode is the posterior: all weights equal Z, and no chain is needed.
         f, sites, used = (root @ u)[None], model.sites(y, N_WAY), model.sites(y, N_WAY)
     else:
         n_steps = effort.small_steps if ways else effort.n_steps
@@ -154,15 +153,15 @@ def model_posterior(name: str, task: Task, effort: Effort, generator: np.random.
             )
             bounds["gaussian-fit"] = fitted_elbo(root, y, f, generator)
     probabilities = {"mean": model.likelihood.log_probs(prediction.scores).exp(), "full": prediction.log_probs.exp()}
-    return Posterior(probabilities, bounds, diagnostics)
+    return Outcome(probabilities, bounds, diagnostics)
 
 
 @torch.no_grad()
-def softmax_posterior(task: Task, effort: Effort, generator: np.random.Generator, slices: bool) -> Posterior:
-    """The softmax GP itself: its log evidence, and with `slices` its posterior by elliptical slice sampling.
+def softmax_posterior(task: KernelTask, effort: Effort, generator: np.random.Generator, slices: bool) -> Outcome:
+    """The softmax GP itself: its log evidence; `slices` adds its posterior by elliptical slice sampling.
 
-    "importance" is an estimate of the log evidence from draws of the Laplace Gaussian, "reciprocal" one from draws of
-    the posterior, by E[1 / weight] = 1 / p(Y | X): the first tends to be too low and the second too high.
+    "importance" estimates the log evidence from draws of the Laplace Gaussian and tends to be too low. "reciprocal"
+    estimates it from draws of the posterior, by E[1 / weight] = 1 / p(Y | X), and tends to be too high.
     """
     softmax = Softmax()
     gaussian = fit_laplace(softmax, task.root, task.y, N_WAY)
@@ -172,7 +171,7 @@ def softmax_posterior(task: Task, effort: Effort, generator: np.random.Generator
         {"share of weights": _effective_share(log_weights)},
     )
     if not slices:
-        return Posterior({}, bounds, diagnostics)
+        return Outcome({}, bounds, diagnostics)
     u = elliptical_slices(gaussian, effort.slice_chains, effort.slice_steps, generator)[effort.slice_steps // 5 :]
     inverse = gaussian.log_weight(u.flatten(0, 1)).neg().reshape(u.shape[:2])
     reciprocal = estimate_log_evidence(torch.logsumexp(inverse, 0) - math.log(len(u)))
@@ -183,18 +182,17 @@ def softmax_posterior(task: Task, effort: Effort, generator: np.random.Generator
     noise = as_tensor(generator.standard_normal(each.shape))
     full = softmax.log_probs(each + variance.sqrt()[:, None] * noise).exp().mean(0)
     probabilities = {"mean": softmax.log_probs(root_star @ u.mean((0, 1))).exp(), "full": full}
-    return Posterior(probabilities, bounds, diagnostics)
+    return Outcome(probabilities, bounds, diagnostics)
 
 
 def rival_probabilities(name: str, split: Split) -> Float[Tensor, "q 3"]:
-    """What scikit-learn says with its own defaults; its GP has the same kernel, one-vs-rest and Laplace's posterior."""
-    rival = GaussianProcessClassifier() if name == "sklearn-gp" else LogisticRegression(max_iter=1000)
-    fitted = rival.fit(split.x.numpy(), split.y.numpy())
+    """Predict with one of RIVALS. scikit-learn's GP has the same kernel, but one-vs-rest and Laplace's posterior."""
+    fitted = RIVALS[name].make().fit(split.x.numpy(), split.y.numpy())
     return as_tensor(fitted.predict_proba(split.x_test.numpy()))
 
 
 def solve_split(size: int, split: int, seed: int, effort: Effort) -> dict[str, list[Row]]:
-    """All methods on one split: rows of "predictions", "bounds" and "diagnostics"."""
+    """Run all methods on one split; returns rows of "predictions", "bounds" and "diagnostics"."""
     data = make_split(size, split, seed)
     task = make_task(data.x, data.y, data.x_test)
     small = size <= effort.slices_up_to
@@ -203,7 +201,7 @@ def solve_split(size: int, split: int, seed: int, effort: Effort) -> dict[str, l
     }
     posteriors["softmax"] = softmax_posterior(task, effort, split_generator("softmax", size, split, seed), small)
     for name in RIVALS:
-        posteriors[name] = Posterior({"full": rival_probabilities(name, data)}, {}, {})
+        posteriors[name] = Outcome({"full": rival_probabilities(name, data)}, {}, {})
     rows: dict[str, list[Row]] = {"predictions": [], "bounds": [], "diagnostics": []}
     for method, posterior in posteriors.items():
         here = {"size": size, "split": split, "method": method}
@@ -216,7 +214,7 @@ def solve_split(size: int, split: int, seed: int, effort: Effort) -> dict[str, l
 
 
 def _scores(probs: Tensor, y: Tensor) -> Row:
-    """The scores, and what ECE over many splits together needs: a bin's sum of correct minus confidence."""
+    """Scores of one split; "gaps", the sum of correct minus confidence per bin, is for ECE pooled over splits."""
     bins = reliability_bins(probs, y, n_bins=10)
     return {
         "accuracy": accuracy(probs, y),
@@ -228,7 +226,7 @@ def _scores(probs: Tensor, y: Tensor) -> Row:
 
 
 def _chains(
-    model: GPModel, task: Task, f: Float[Tensor, "m n c"], n_steps: int, generator: np.random.Generator
+    model: GPModel, task: KernelTask, f: Float[Tensor, "m n c"], n_steps: int, generator: np.random.Generator
 ) -> tuple[Float[Tensor, "s m n c"], Sites]:
     """Gibbs from where importance sampling has found the posterior to be, so that there is nothing to burn in."""
     prior = Prior(task.K, task.root, torch.zeros_like(f[:1]))
@@ -239,10 +237,10 @@ def _chains(
 
 
 def _effective_share(log_weights: Tensor) -> float:
-    """Effective sample size of importance weights, as a share of their number."""
+    """Effective sample size of importance weights, divided by their number."""
     return float(1 / torch.softmax(log_weights, 0).square().sum() / len(log_weights))
 
 
 def split_generator(what: str, size: int, split: int, seed: int) -> np.random.Generator:
-    """Randomness of its own for each use, so that no result depends on what else is run, or where."""
+    """A generator for each use, so that no result depends on what else is run, or where."""
     return np.random.default_rng([seed, size, split, _DRAWS[what]])

@@ -1,4 +1,4 @@
-"""Decision maps of one Iris split: the maximum class probability over the plane of the two features."""
+"""Decision maps of one Iris split: the largest class probability over the plane of the two features."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,8 +8,9 @@ import torch
 from contourpy import contour_generator
 from jaxtyping import Float
 
+from paper.studies.compared import TITLES
 from paper.studies.iris import MODELS, Effort, Split, make_split, make_task, model_posterior, split_generator
-from paper.studies.output import NAMES, Row, new_figure, save_figure, write_rows
+from paper.studies.output import Row, new_figure, save_figure, write_rows
 
 CLASSES = ("setosa", "versicolor", "virginica")
 _HUES = ("#CC3311", "#33BBEE", "#EE7733")
@@ -17,7 +18,7 @@ RULE_NAMES = {"mean": "likelihood at the predictive mean", "full": "full predict
 
 
 class Plane(NamedTuple):
-    """The grid's sides, the split it belongs to, and the class probabilities by each (method, rule)."""
+    """The grid's coordinates, the split, and the class probabilities for each (method, rule)."""
 
     width: Float[np.ndarray, " w"]
     height: Float[np.ndarray, " h"]
@@ -26,7 +27,7 @@ class Plane(NamedTuple):
 
 
 def decision_maps(size: int, seed: int, effort: Effort, n_points: int = 81) -> Plane:
-    """Maps of the three GP posteriors by both rules on split 0, half a centimetre beyond the data."""
+    """Compute maps of the three GP posteriors by both rules on split 0, up to half a centimetre beyond the data."""
     split = make_split(size, 0, seed)
     low, high = torch.cat([split.x, split.x_test]).aminmax(dim=0)
     step = float(high[0] - low[0] + 1) / (n_points - 1)
@@ -43,7 +44,7 @@ def decision_maps(size: int, seed: int, effort: Effort, n_points: int = 81) -> P
 
 
 def summarise_maps(plane: Plane) -> list[Row]:
-    """How sure each map is, and how far its class boundaries turn in all, a row a method and rule."""
+    """Confidence of each map and the total turning of its class boundaries; one row per method and rule."""
     rows: list[Row] = []
     for (method, rule), p in plane.maps.items():
         confidence = p.max(-1)
@@ -80,7 +81,7 @@ def draw_maps(plane: Plane, out: Path) -> list[Path]:
             x = plane.split.x[plane.split.y == c]
             axes[k].scatter(x[:, 0], x[:, 1], color=hue, edgecolor="white", linewidth=0.5, s=18, label=CLASSES[c])
         if k < 3:
-            axes[k].set_title(NAMES[method])
+            axes[k].set_title(TITLES[method])
         else:
             axes[k].set_xlabel("sepal length (cm)")
         if k % 3 == 0:
@@ -103,12 +104,12 @@ def draw_maps(plane: Plane, out: Path) -> list[Path]:
 
 
 def _margins(p: Float[np.ndarray, "h w c"]) -> list[Float[np.ndarray, "h w"]]:
-    """Of each class, its probability minus the best other one: zero on its boundary."""
+    """For each class, its probability minus the largest other one, which is zero on its boundary."""
     return [p[..., c] - np.delete(p, c, -1).max(-1) for c in range(p.shape[-1])]
 
 
 def _turning(line: Float[np.ndarray, "k 2"]) -> float:
-    """Sum of the angles by which a polyline turns, in strides of 0.3 cm so that the grid's zigzag is no turn."""
+    """Sum the angles by which a polyline turns, in strides of 0.3 cm so that the grid's zigzag does not count."""
     along = np.append(0.0, np.cumsum(np.hypot(*np.diff(line, axis=0).T)))
     stops = np.linspace(0, along[-1], max(2, round(along[-1] / 0.3) + 1))
     steps = np.diff(np.stack([np.interp(stops, along, side) for side in line.T], -1), axis=0)

@@ -1,4 +1,4 @@
-"""Four likelihoods and their posteriors: three classes, one example of class 1, f3 held at zero (Section 5.1.2)."""
+"""Four likelihoods and their posteriors for three classes, one example of class 1 and f3 = 0 (Section 5.1.2)."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,15 +8,16 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from paper.studies.output import NAMES, Row, new_figure, save_figure, table, write_json, write_rows
+from paper.studies.compared import STUDIED, TITLES
+from paper.studies.output import Row, new_figure, save_figure, table, write_json, write_rows, write_text
 from polyshot.errors import InputError
-from polyshot.gp import LIKELIHOODS
+from polyshot.gp import Gaussian
 
-_WIDEST = 8.0  # standard deviations of the prior that the quadrature covers
+_WIDEST = 8.0  # the quadrature covers this many standard deviations of the prior
 
 
 class Surface(NamedTuple):
-    """On the grid f1 = side (rows), f2 = side (columns): log L(f | y = 1), and the normalised posterior density."""
+    """log L(f | y = 1) and the normalised posterior density on the grid f1 = side (rows), f2 = side (columns)."""
 
     side: Float[np.ndarray, " k"]
     log_likelihood: Float[np.ndarray, "k k"]
@@ -25,15 +26,15 @@ class Surface(NamedTuple):
 
 
 def likelihood_surfaces(n_points: int = 401) -> dict[str, Surface]:
-    """Each likelihood and posterior on a grid of n_points^2, whose sum is a quadrature exact nearly to rounding."""
+    """Evaluate each likelihood and posterior on n_points^2 points; sums over them are exact nearly to rounding."""
     if n_points < 41:
-        raise InputError(f"n_points must be at least 41 for the quadrature, not {n_points}")
+        raise InputError(f"the quadrature needs n_points >= 41, not {n_points}")
     side = np.linspace(-_WIDEST, _WIDEST, n_points)
     f1, f2 = np.meshgrid(side, side, indexing="ij")
     f = torch.from_numpy(np.stack([f1, f2, np.zeros_like(f1)], -1))
     log_prior = -(f1**2 + f2**2) / 2 - np.log(2 * np.pi)
     surfaces = {}
-    for name, make in LIKELIHOODS.items():
+    for name, make in STUDIED.items():
         log_likelihood = make().log_all(f)[..., 0].numpy()
         joint = np.exp(log_likelihood + log_prior)
         evidence = joint.sum() * (side[1] - side[0]) ** 2
@@ -42,7 +43,7 @@ def likelihood_surfaces(n_points: int = 401) -> dict[str, Surface]:
 
 
 def summarise_surfaces(surfaces: dict[str, Surface]) -> list[Row]:
-    """Mode, mean and spread of each posterior, and its divergence from softmax's, a row a likelihood."""
+    """Mode, mean and spread of each posterior, and its KL divergence to softmax's; one row per likelihood."""
     rows: list[Row] = []
     target = surfaces["softmax"].posterior
     for name, (side, log_likelihood, p, log_evidence) in surfaces.items():
@@ -84,17 +85,17 @@ def summarise_surfaces(surfaces: dict[str, Surface]) -> list[Row]:
 
 
 def likelihoods_figure(out: Path, n_points: int = 401) -> list[Path]:
-    """Draw the contours of likelihoods and posteriors into `out`, with their numbers and what is to be seen."""
+    """Write contours of likelihoods and posteriors into `out`, with their numbers and a summary in words."""
     surfaces = likelihood_surfaces(n_points)
     summary = summarise_surfaces(surfaces)
     figure, axes = new_figure(2, 4, (11.0, 5.8), sharex=True, sharey=True)
     highest = max(s.posterior.max() for s in surfaces.values())
     for column, (name, s) in enumerate(surfaces.items()):
-        # The Gaussian is no probability of y: its scale is its own. The others are on one scale from 0 to 1.
-        top = float(np.exp(s.log_likelihood).max()) if name == "gaussian" else 1.0
+        # A Gaussian density is not a probability of y, so it has its own scale. The others share the scale 0 to 1.
+        top = float(np.exp(s.log_likelihood).max()) if issubclass(STUDIED[name], Gaussian) else 1.0
         _contours(axes[column], s.side, np.exp(s.log_likelihood), np.linspace(0, top, 11))
         _contours(axes[4 + column], s.side, s.posterior, np.linspace(0, highest, 11))
-        axes[column].set_title(NAMES[name])
+        axes[column].set_title(TITLES[name])
         axes[4 + column].set_xlabel("$f_1$")
         row = summary[column]
         axes[4 + column].plot(row["mode f1"], row["mode f2"], "x", color="white", markersize=6)
@@ -113,18 +114,17 @@ def likelihoods_figure(out: Path, n_points: int = 401) -> list[Path]:
         for name, s in surfaces.items()
         for i, j in np.argwhere((np.abs(s.side[coarse])[:, None] <= 3) & (np.abs(s.side[coarse]) <= 3)).tolist()
     ]
-    text = out / "likelihoods.md"
-    text.write_text(f"# Likelihoods and posteriors\n\n{_words(summary)}\n\n{table(summary)}\n", "utf-8")
+    text = f"# Likelihoods and posteriors\n\n{_words(summary)}\n\n{table(summary)}\n"
     return [
         *save_figure(figure, out / "likelihoods"),
         write_rows(out / "likelihoods.csv", rows),
         write_json(out / "likelihoods.json", {"settings": {"n_points": n_points}, "summary": summary}),
-        text,
+        write_text(out / "likelihoods.md", text),
     ]
 
 
 def _peak(side: Float[np.ndarray, " k"], log_p: Float[np.ndarray, "k k"]) -> list[float]:
-    """The mode between the grid's points: one Newton step from the best of them, by finite differences."""
+    """Locate the mode between grid points: one Newton step from the best point, by finite differences."""
     i, j = np.unravel_index(log_p.argmax(), log_p.shape)
     z = log_p[i - 1 : i + 2, j - 1 : j + 2]
     slope = np.array([z[2, 1] - z[0, 1], z[1, 2] - z[1, 0]]) / 2
@@ -154,18 +154,19 @@ def _words(summary: list[Row]) -> str:
     return "\n".join(
         [
             "- Modes: "
-            + "; ".join(f"{NAMES[name]} ({r['mode f1']:.2f}, {r['mode f2']:.2f})" for name, r in rows.items())
+            + "; ".join(f"{TITLES[name]} ({r['mode f1']:.2f}, {r['mode f2']:.2f})" for name, r in rows.items())
             + ".",
-            "- From the most peaked posterior to the most spread out (area of one standard deviation over pi): "
-            + ", ".join(f"{NAMES[name]} {spread[name]:.3f}" for name in ordered)
+            "- Posteriors from most peaked to most spread out (area of the one-sigma ellipse divided by pi): "
+            + ", ".join(f"{TITLES[name]} {spread[name]:.3f}" for name in ordered)
             + ".",
-            "- Nearest to softmax's posterior (KL): "
-            + ", ".join(f"{NAMES[name]} {rows[name]['KL to softmax']:.4f}" for name in near)
+            "- Closest to softmax's posterior (KL): "
+            + ", ".join(f"{TITLES[name]} {rows[name]['KL to softmax']:.4f}" for name in near)
             + ".",
-            f"- Longest over shortest axis: softmax {softmax['axis ratio']:.3f}, one-vs-each {ove['axis ratio']:.3f}.",
-            f"- The flattest likelihood over the square of side 6 is {NAMES[flat[0]]} (range of its logarithm "
+            f"- Ratio of the longest to the shortest axis: softmax {softmax['axis ratio']:.3f}, "
+            f"one-vs-each {ove['axis ratio']:.3f}.",
+            f"- The flattest likelihood over the square of side 6 is {TITLES[flat[0]]} (range of its logarithm "
             f"{rows[flat[0]]['range of log L']:.2f}, softmax {softmax['range of log L']:.2f}).",
-            f"- At the origin one-vs-each has {ove['origin / best']:.3f} of its best value in the square, softmax "
+            f"- At the origin one-vs-each has {ove['origin / best']:.3f} of its largest value in the square, softmax "
             f"{softmax['origin / best']:.3f}.",
         ]
     )

@@ -1,8 +1,8 @@
-"""The posterior of a GP under any likelihood without augmentation: Laplace, importance sampling, elliptical slices.
+"""The posterior of a GP under any likelihood, without augmentation: Laplace, importance sampling, elliptical slices.
 
-Written for u with f = root u and u ~ N(0, I), so that K may be singular (Iris has equal points of unlike class). The
-Gaussian at the mode (Rasmussen & Williams 2006, Section 3.5) is so near to the posterior of a kernel of scale one
-that it serves as the proposal of an unbiased estimate of p(Y | X), and as the ellipse of the slice sampler.
+Everything is written for u with f = root u and u ~ N(0, I), so K may be singular: Iris has identical points with
+different classes. For a kernel of scale one, the Gaussian at the mode (Rasmussen & Williams 2006, Section 3.5) is close
+enough to the posterior to be the proposal of an unbiased estimate of p(Y | X) and the ellipse of the slice sampler.
 """
 
 import math
@@ -28,7 +28,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Laplace:
-    """The Gaussian N(mode, (L L^T)^-1) of u [E C] at the mode of p(u | Y), with f = root u."""
+    """The Gaussian N(mode, (L L^T)^-1) over u [E C] at the mode of p(u | Y), with f = root u."""
 
     likelihood: Likelihood
     root: Float[Tensor, "n e"]
@@ -37,13 +37,13 @@ class Laplace:
     L: Float[Tensor, "ec ec"]
 
     def draw(self, n_draws: int, generator: np.random.Generator) -> Float[Tensor, "s e c"]:
-        """Independent draws of u."""
+        """Draw u independently."""
         z = as_tensor(generator.standard_normal((self.L.shape[0], n_draws)))
         spread: Tensor = torch.linalg.solve_triangular(self.L.mT, z, upper=True)
         return self.mode + spread.mT.reshape(n_draws, *self.mode.shape)
 
     def log_weight(self, u: Float[Tensor, "s e c"]) -> Float[Tensor, "s"]:
-        """log p(Y | f) p(u) / N(u | mode, (L L^T)^-1)."""
+        """Return log p(Y | f) p(u) / N(u | mode, (L L^T)^-1), the log importance weight."""
         z = (u - self.mode).flatten(1) @ self.L
         log_gaussian = self.L.diagonal().log().sum() - z.square().sum(-1) / 2
         return log_likelihood(self.likelihood, self.root @ u, self.y) - u.square().sum((-2, -1)) / 2 - log_gaussian
@@ -52,23 +52,23 @@ class Laplace:
 def log_likelihood(
     likelihood: Likelihood, f: Float[Tensor, "*draws n c"], y: Int[Tensor, "n"]
 ) -> Float[Tensor, "*draws"]:
-    """log L(f | Y) of all examples together."""
+    """Sum log L(f | y) over the examples."""
     return likelihood.log_likelihood(f, y.expand(f.shape[:-1])).sum(-1)
 
 
 def kernel_root(K: Float[Tensor, "n n"]) -> Float[Tensor, "n e"]:
-    """A root of K without the directions that K does not have."""
+    """Return root with root root^T = K; directions in which K is zero are dropped."""
     values: Tensor
     vectors: Tensor
     values, vectors = torch.linalg.eigh(K)
-    there = values > _SMALLEST * values[-1]
-    return vectors[:, there] * values[there].sqrt()
+    kept = values > _SMALLEST * values[-1]
+    return vectors[:, kept] * values[kept].sqrt()
 
 
 def query_root(
     root: Float[Tensor, "n e"], K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]
 ) -> tuple[Float[Tensor, "q e"], Float[Tensor, "q"]]:
-    """The queries' logits given u: mean root_star u, and the variance that is left."""
+    """The queries' logits given u: root_star, whose product with u is their mean, and their remaining variance."""
     root_star = K_star @ root / root.square().sum(0)
     return root_star, (k_star_star - root_star.square().sum(-1)).clamp(min=0)
 
@@ -76,7 +76,10 @@ def query_root(
 def fit_laplace(
     likelihood: Likelihood, root: Float[Tensor, "n e"], y: Int[Tensor, "n"], n_way: int, max_steps: int = 100
 ) -> Laplace:
-    """Newton's method; where log L is not concave its curvature is cut at zero, which only widens the Gaussian."""
+    """Find the mode by Newton's method. Where log L is not concave, negative curvature is set to zero.
+
+    That only makes the Gaussian wider.
+    """
     size = root.shape[1] * n_way
     u = root.new_zeros(root.shape[1], n_way)
 
@@ -100,7 +103,7 @@ def fit_laplace(
 
 
 def estimate_log_evidence(log_weights: Float[Tensor, "s"]) -> Estimate:
-    """log p(Y | X) from importance weights, whose mean is unbiased; its logarithm is corrected to second order."""
+    """Estimate log p(Y | X) from importance weights; the bias of the logarithm is corrected to second order."""
     n = len(log_weights)
     value = torch.logsumexp(log_weights, 0) - math.log(n)
     relative_variance = float((log_weights - value).exp().var()) / n
@@ -110,9 +113,10 @@ def estimate_log_evidence(log_weights: Float[Tensor, "s"]) -> Estimate:
 def elliptical_slices(
     gaussian: Laplace, n_chains: int, n_steps: int, generator: np.random.Generator
 ) -> Float[Tensor, "s m e c"]:
-    """n_steps of n_chains of u ~ p(u | Y) by slices of ellipses (Murray et al. 2010) of the Laplace Gaussian.
+    """Run n_chains for n_steps of elliptical slice sampling (Murray et al. 2010) of p(u | Y).
 
-    The chains begin at draws of that Gaussian; a step keeps p(u | Y) exactly, however far from Gaussian it is.
+    The ellipses are those of the Laplace Gaussian, and the chains start at draws of it. Every step leaves p(u | Y)
+    exactly invariant, however far from Gaussian it is.
     """
     u = gaussian.draw(n_chains, generator)
     height = gaussian.log_weight(u)
@@ -127,10 +131,10 @@ def elliptical_slices(
             turn = angle[:, None, None]
             candidate = gaussian.mode + along * turn.cos() + across * turn.sin()
             value = gaussian.log_weight(candidate)
-            there = moving & (value >= level)
-            u = torch.where(there[:, None, None], candidate, u)
-            height = torch.where(there, value, height)
-            moving = moving & ~there
+            accepted = moving & (value >= level)
+            u = torch.where(accepted[:, None, None], candidate, u)
+            height = torch.where(accepted, value, height)
+            moving = moving & ~accepted
             low, high = torch.where(angle < 0, angle, low), torch.where(angle < 0, high, angle)
             angle = low + (high - low) * as_tensor(generator.random(n_chains))
         steps.append(u)
@@ -140,7 +144,7 @@ def elliptical_slices(
 def _slope_and_curvature(
     likelihood: Likelihood, f: Float[Tensor, "n c"], y: Int[Tensor, "n"]
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c c"]]:
-    """Gradient of each log L(f_i | y_i), and minus its Hessian with negative eigenvalues cut."""
+    """Gradient of each log L(f_i | y_i), and minus its Hessian with negative eigenvalues set to zero."""
     with torch.enable_grad():
         f = f.detach().requires_grad_()
         (slope,) = torch.autograd.grad(log_likelihood(likelihood, f, y), f, create_graph=True)

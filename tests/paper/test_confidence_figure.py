@@ -65,4 +65,4 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         result = run(app, ["confidence", "--out", str(out)])
         assert result.exit_code == 1
-        assert result.stderr.startswith("error: --out must be a folder")
+        assert result.stderr == f"error: --out {out} is a file or lies inside one; give a folder\n"

@@ -46,7 +46,7 @@ def test_the_elbo_of_gibbs_draws_is_that_of_quadrature(chain, truth) -> None:
     assert abs(estimate.value - exact) < 4 * estimate.error
 
 
-def test_the_mixture_over_sites_comes_near_from_one_side_or_the_other(chain, truth) -> None:
+def test_the_mixture_over_sites_comes_close(chain, truth) -> None:
     name, model, draws = chain
     sites = Sites(*(part[::10].flatten(0, 1) for part in draws.sites))
     estimate = mixture_elbo(model, ROOT, Y, sites, np.random.default_rng(0))
@@ -84,24 +84,24 @@ def test_softmax_as_its_own_approximation_loses_nothing(truth) -> None:
     assert evidence_elbo(Softmax(), f, Y, Estimate(truth["softmax"], 0.0)) == Estimate(truth["softmax"], 0.0)
 
 
-def test_one_vs_each_is_nearest_to_softmax_and_all_bounds_hold(truth) -> None:
+def test_one_vs_each_is_closest_to_softmax_and_all_bounds_hold(truth) -> None:
     assert truth["logistic-softmax"][0] < truth["one-vs-each"][0] < truth["softmax"]
 
 
 def test_a_gaussian_is_not_fitted_to_too_few_draws() -> None:
-    with pytest.raises(InputError, match="wants more than"):
+    with pytest.raises(InputError, match="needs more than 12 draws, not 6"):
         fitted_elbo(ROOT, Y, torch.zeros(2, 3, 2, N_WAY, dtype=torch.float64), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", CHAINED)
-def test_chains_begun_at_importance_draws_agree_with_long_ones_from_the_prior(name: str) -> None:
+def test_chains_started_at_importance_draws_agree_with_long_ones_from_the_prior(name: str) -> None:
     split = make_split(5, 0, 0)
     task = make_task(split.x, split.y, split.x_test)
     effort = Effort(n_chains=64, n_weights=2000)
     posterior = model_posterior(name, task, effort, np.random.default_rng(0), ways=False)
     model = MODELS[name]()
     long = gibbs(model, task.K, split.y, N_WAY, n_chains=48, n_steps=300, burn_in=100, seed=1)
-    # The evidence is common to both: only the expectation is compared.
+    # Both share the evidence, so only the expectation is compared.
     ours = posterior.bounds["evidence"]
     rest = evidence_elbo(model.likelihood, long.f, split.y, Estimate(0.0, 0.0))
     gaussian = fit_laplace(model.likelihood, task.root, split.y, N_WAY)

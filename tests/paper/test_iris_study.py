@@ -12,7 +12,7 @@ from paper.figures import app
 from paper.studies import iris_figures, iris_study
 from paper.studies.iris import Effort, iris_kernel, make_split
 from paper.studies.iris_maps import Plane, decision_maps
-from paper.studies.iris_study import Settings, differences, pooled_ece, run_study, summarise
+from paper.studies.iris_study import IrisSettings, differences, pooled_ece, run_study, summarise
 from polyshot.errors import InputError
 
 QUICK = Effort(n_chains=16, n_steps=8, small_steps=16, n_weights=400, slice_chains=16, slice_steps=20)
@@ -21,7 +21,7 @@ run = CliRunner().invoke
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory):
-    return run_study(tmp_path_factory.mktemp("study"), Settings((1, 5, 20), 6, 0, QUICK))
+    return run_study(tmp_path_factory.mktemp("study"), IrisSettings((1, 5, 20), 6, 0, QUICK))
 
 
 def mean_of(study, score: str, size: int, method: str, rule: str = "mean") -> float:
@@ -78,27 +78,28 @@ def test_ece_of_all_splits_together_is_not_above_the_mean_of_single_ones(study) 
         assert row["ece"] <= mean_of(study, "ece", row["size"], row["method"], row["rule"]) + 1e-12
 
 
-def test_results_do_not_depend_on_workers_parts_or_an_interrupt(
+def test_results_do_not_depend_on_workers_parts_or_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(iris_study, "_PART", 2)
-    settings = Settings((1,), 4, 5, Effort(8, 4, 16, 50, 4, 8))
-    solve, calls = iris_study.solve_split, []
+    settings = IrisSettings((1,), 4, 5, Effort(8, 4, 16, 50, 4, 8))
+    solve = iris_study.solve_split
+    solved: list[int] = []
 
-    def interrupted(*arguments):
-        calls.append(arguments)
-        if len(calls) == 3:
+    def record(size: int, split: int, *rest):
+        if len(solved) == 2:
             raise KeyboardInterrupt
-        return solve(*arguments)
+        solved.append(split)
+        return solve(size, split, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(iris_study, "solve_split", interrupted)
+        patch.setattr(iris_study, "solve_split", record)
         with pytest.raises(KeyboardInterrupt):
             run_study(tmp_path / "a", settings)
-    seen: list[tuple[int, int, str]] = []
-    resumed = run_study(tmp_path / "a", settings, report=lambda *what: seen.append(what))
-    assert seen[0] == (1, 2, "found")
-    assert [done for done, _, _ in seen] == [1, 2]
+        assert solved == [0, 1]
+        solved.clear()
+        resumed = run_study(tmp_path / "a", settings)
+        assert solved == [2, 3]
     assert resumed == run_study(tmp_path / "b", settings, n_workers=2)
     assert {p.suffix for p in (tmp_path / "b" / "parts").rglob("*") if p.is_file()} == {".json"}
     monkeypatch.setattr(iris_study, "_PART", 3)
@@ -107,26 +108,26 @@ def test_results_do_not_depend_on_workers_parts_or_an_interrupt(
 
 def test_other_settings_never_take_over_parts(tmp_path: Path) -> None:
     effort = Effort(8, 4, 16, 50, 4, 8)
-    first = run_study(tmp_path, Settings((1,), 2, 0, effort))
-    assert run_study(tmp_path, Settings((1,), 2, 1, effort)) != first
-    assert run_study(tmp_path, Settings((1,), 2, 0, effort)) == first
+    first = run_study(tmp_path, IrisSettings((1,), 2, 0, effort))
+    assert run_study(tmp_path, IrisSettings((1,), 2, 1, effort)) != first
+    assert run_study(tmp_path, IrisSettings((1,), 2, 0, effort)) == first
 
 
-def test_the_command_writes_figures_numbers_and_words_and_goes_on(
+def test_the_command_writes_figures_numbers_and_words_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(iris_figures, "decision_maps", partial(decision_maps, n_points=21))
     command = f"iris --quick --sizes 1,6 --splits 2 --workers 1 --out {tmp_path}".split()
     result = run(app, command)
     assert result.exit_code == 0, result.output
-    assert "2 of 2 parts" in result.output
+    assert "One-vs-each against Logistic softmax, same splits, 95 %" in result.output
     numbers = json.loads((tmp_path / "iris.json").read_text())
     assert numbers["settings"]["sizes"] == [1, 6]
     for end in (".png", ".svg", "_maps.png", "_maps.svg", "_maps.csv", "_summary.csv", "_bounds.csv", ".md"):
         assert (tmp_path / f"iris{end}").stat().st_size > 0
     before = {path: path.read_bytes() for path in tmp_path.glob("iris*")}
-    again = run(app, command)
-    assert "2 of 2 parts: found" in again.output
+    monkeypatch.setattr(iris_study, "solve_split", None)  # nothing is left to solve
+    assert run(app, command).exit_code == 0
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
@@ -140,7 +141,7 @@ def test_decision_maps_are_computed_on_one_thread_however_many_there_are(
         return decision_maps(*args, n_points=11)
 
     monkeypatch.setattr(iris_figures, "decision_maps", maps)
-    settings = Settings((1, 2), 2, 0, QUICK)
+    settings = IrisSettings((1, 2), 2, 0, QUICK)
     rows = run_study(tmp_path, settings)
     torch.set_num_threads(2)
     try:
@@ -156,7 +157,7 @@ def test_decision_maps_are_computed_on_one_thread_however_many_there_are(
         (["--sizes", "1,50"], "sizes are 1 to 49, not [50]"),
         (["--sizes", "0"], "sizes are 1 to 49, not [0]"),
         (["--sizes", "3,3"], "must be different"),
-        (["--sizes", "many"], "numbers with commas between"),
+        (["--sizes", "many"], "whole numbers separated by commas"),
     ],
 )
 def test_bad_options_are_messages(options: list[str], message: str, tmp_path: Path) -> None:
@@ -167,11 +168,14 @@ def test_bad_options_are_messages(options: list[str], message: str, tmp_path: Pa
 
 
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
-    for wrong in (lambda: Settings(n_splits=1), lambda: Settings(seed=-1), lambda: make_split(50, 0, 0)):
-        with pytest.raises(InputError):
-            wrong()
+    with pytest.raises(InputError, match="at least 2 splits"):
+        IrisSettings(n_splits=1)
+    with pytest.raises(InputError, match="a seed >= 0"):
+        IrisSettings(seed=-1)
+    with pytest.raises(InputError, match="train on 1 to 49, not 50"):
+        make_split(50, 0, 0)
     for effort in ({"n_chains": 1}, {"n_steps": 2}, {"n_weights": 3}, {"slice_steps": 4}):
         with pytest.raises(InputError, match="need at least 2"):
             Effort(**effort)
     with pytest.raises(InputError, match="n_workers"):
-        run_study(tmp_path, Settings((1,), 2), n_workers=0)
+        run_study(tmp_path, IrisSettings((1,), 2), n_workers=0)

@@ -7,9 +7,9 @@ from scipy.optimize import minimize
 from typer.testing import CliRunner
 
 from paper.figures import app
+from paper.studies.compared import STUDIED
 from paper.studies.likelihood_surfaces import likelihood_surfaces, summarise_surfaces
 from polyshot.errors import InputError
-from polyshot.gp import LIKELIHOODS
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +25,11 @@ def test_the_gaussian_posterior_is_the_textbook_one(rows) -> None:
     assert row["log evidence"] == pytest.approx(-np.log(4 * np.pi) - 0.5 - np.log(2 * np.pi) / 2 - 0.5)
 
 
-@pytest.mark.parametrize("name", list(LIKELIHOODS))
+@pytest.mark.parametrize("name", list(STUDIED))
 def test_modes_and_evidence_agree_with_an_optimiser_and_gauss_hermite(name: str, rows) -> None:
     def log_likelihood(f: np.ndarray) -> np.ndarray:
         full = torch.from_numpy(np.concatenate([f, np.zeros((*f.shape[:-1], 1))], -1))
-        return LIKELIHOODS[name]().log_all(full)[..., 0].numpy()
+        return STUDIED[name]().log_all(full)[..., 0].numpy()
 
     best = minimize(lambda f: f @ f / 2 - float(log_likelihood(f)), np.zeros(2), tol=1e-10)
     assert [rows[name]["mode f1"], rows[name]["mode f2"]] == pytest.approx(best.x, abs=1e-3)
@@ -53,9 +53,9 @@ def test_the_command_writes_figure_numbers_and_words(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["likelihoods", "--quick", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert {p.name for p in tmp_path.iterdir()} == {f"likelihoods.{end}" for end in ("png", "svg", "csv", "json", "md")}
-    assert "Nearest to softmax's posterior (KL): One-vs-each" in (tmp_path / "likelihoods.md").read_text()
+    assert "Closest to softmax's posterior (KL): One-vs-each" in (tmp_path / "likelihoods.md").read_text()
 
 
 def test_a_grid_too_coarse_for_the_quadrature_is_refused() -> None:
-    with pytest.raises(InputError, match="at least 41"):
+    with pytest.raises(InputError, match="n_points >= 41, not 9"):
         likelihood_surfaces(9)

@@ -3,6 +3,7 @@ import pytest
 import torch
 from quadrature import Exact
 
+from paper.studies.compared import STUDIED
 from paper.studies.softmax_posterior import (
     elliptical_slices,
     estimate_log_evidence,
@@ -11,7 +12,7 @@ from paper.studies.softmax_posterior import (
     log_likelihood,
     query_root,
 )
-from polyshot.gp import LIKELIHOODS, RBF, LeastSquaresGP, Softmax
+from polyshot.gp import RBF, LeastSquaresGP, Softmax
 
 Y = torch.tensor([0, 1])
 # Scale 4: far enough from Gaussian for a mistake to show.
@@ -20,7 +21,7 @@ K = 4 * torch.tensor([[1.0, 0.6], [0.6, 1.0]], dtype=torch.float64)
 
 @pytest.mark.parametrize("name", ["softmax", "logistic-softmax", "one-vs-each"])
 def test_the_log_evidence_agrees_with_quadrature(name: str) -> None:
-    root, likelihood = kernel_root(K), LIKELIHOODS[name]()
+    root, likelihood = kernel_root(K), STUDIED[name]()
     gaussian = fit_laplace(likelihood, root, Y, 2)
     estimate = estimate_log_evidence(gaussian.log_weight(gaussian.draw(20_000, np.random.default_rng(0))))
     exact = Exact(likelihood, root, Y, 2, 24).log_evidence
@@ -51,7 +52,7 @@ def test_laplace_is_exact_for_the_gaussian_likelihood() -> None:
 
 def test_the_mode_is_where_the_slope_is_zero() -> None:
     root = kernel_root(K)
-    for make in LIKELIHOODS.values():
+    for make in STUDIED.values():
         gaussian = fit_laplace(make(), root, Y, 3)
         u = gaussian.mode.clone().requires_grad_()
         (log_likelihood(gaussian.likelihood, root @ u, Y) - u.square().sum() / 2).backward()
@@ -70,7 +71,7 @@ def test_elliptical_slices_have_the_moments_of_the_posterior() -> None:
         assert bool(((chains.mean(0) - exact.mean(moment(exact.u))).abs() < 4 * error + 1e-4).all())
 
 
-def test_equal_points_of_unlike_class_are_no_special_case() -> None:
+def test_identical_points_of_different_classes_are_no_special_case() -> None:
     ones = torch.ones(2, 2, dtype=torch.float64)
     root = kernel_root(ones)
     assert root.shape == (2, 1)

@@ -1,11 +1,15 @@
 """Every Python block of every page runs; blocks of one page share a namespace, in order, in a folder of their own."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from markdown_pages import PAGES, Block, blocks, name_of
+
+from small_runs import drawings
 
 PYTHON = {page: found for page in PAGES if (found := [b for b in blocks(page) if b.language == "python"])}
 _started: dict[Path, "Page"] = {}
@@ -41,6 +45,39 @@ def small_runs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def characters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small omniglot.npz and chars74k.npz that have enough examples per class for any protocol."""
+    from polyshot.data.packed import write_packed
+
+    folder = tmp_path_factory.mktemp("characters")
+    for name, seed, class_names in (
+        ("omniglot", 0, [f"Greek/character{i:02}" for i in range(12)]),
+        ("chars74k", 1, list("0123456789")),
+    ):
+        images, labels = drawings(len(class_names), 20, seed)
+        arrays = {"images": images, "labels": labels, "class_names": np.array(class_names)}
+        write_packed(folder / f"{name}.npz", arrays)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registries_as_before() -> Iterator[None]:
+    """Remove what the pages register."""
+    from polyshot.data.registry import DATASETS
+    from polyshot.data.scenarios import SCENARIOS
+    from polyshot.evaluation.measures import MEASURES
+    from polyshot.gp import KERNELS, LIKELIHOODS
+    from polyshot.methods import METHODS
+
+    registries = (METHODS, KERNELS, LIKELIHOODS, DATASETS, SCENARIOS, MEASURES)
+    before = [set(registry) for registry in registries]
+    yield
+    for registry, names in zip(registries, before, strict=True):
+        for name in set(registry) - names:
+            registry.unregister(name)
+
+
 @pytest.mark.parametrize(
     ("page", "number"),
     [pytest.param(page, k, id=f"{name_of(page)}-{k + 1}") for page, found in PYTHON.items() for k in range(len(found))],
@@ -48,7 +85,7 @@ def small_runs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_python_block_runs(
     page: Path,
     number: int,
-    root: Path,
+    characters: Path,
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
@@ -57,5 +94,5 @@ def test_a_python_block_runs(
     if any("runs/" in block.code for block in started.code) and not (started.folder / "runs").exists():
         os.symlink(request.getfixturevalue("small_runs_folder") / "runs", started.folder / "runs")
     monkeypatch.chdir(started.folder)
-    monkeypatch.setenv("POLYSHOT_DATA", str(root))
+    monkeypatch.setenv("POLYSHOT_DATA", str(characters))
     started.run_to(page, number)

@@ -28,7 +28,7 @@ def test_list_finds_imported_sets_and_own_files(tmp_path: Path) -> None:
     imported = run(app, ["data", "import", "omniglot", str(official.omniglot(source)), *root])
     assert imported.exit_code == 1  # five characters are not the whole of Omniglot
     assert f"wrote {tmp_path / 'omniglot.npz'}" in imported.output
-    assert "WRONG  classes: 5, and 1,623 were expected" in imported.output
+    assert "WRONG  classes: 5, but expected 1,623" in imported.output
     for own in ("mine.npz", "embeddings.npz"):
         np.savez(tmp_path / own, X=np.eye(3), labels=np.arange(3))
     (tmp_path / "other.npz").write_text("no")
@@ -47,7 +47,7 @@ def test_a_folder_is_imported_verified_and_described(tmp_path: Path) -> None:
     root = ["--root", str(tmp_path / "root")]
     result = run(app, ["data", "import", "folder", str(tmp_path / "farm"), "--size", "48", *root])
     assert result.exit_code == 0, result.output
-    assert "ok     every example reads: each of shape [3, 48, 48]" in result.output
+    assert "ok     every example can be read: each of shape [3, 48, 48]" in result.output
     info = run(app, ["data", "info", "folder:farm", *root]).output
     assert "12 examples of 3 classes" in info
     assert "test: 2 classes" in info

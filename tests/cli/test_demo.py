@@ -5,6 +5,7 @@ import pytest
 
 from polyshot.cli import demo
 from polyshot.cli.demo import Budget, run_demo
+from polyshot.data.loading import dataset_path
 from polyshot.data.packed import write_packed
 from polyshot.data.sets import glyphs
 from polyshot.errors import TrainingError
@@ -22,8 +23,7 @@ def few_glyphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = [members[split][0] for split, n in (("train", 5), ("validation", 5), ("test", 10)) for _ in range(n)]
     images, labels = drawings(20, 24, 0)
     names = np.array([f"{script}/LETTER {i}" for i, script in enumerate(scripts)])
-    file = tmp_path / "cache" / "polyshot" / f"glyphs-{glyphs.fingerprint()}.npz"
-    write_packed(file, {"images": images, "labels": labels, "class_names": names})
+    write_packed(dataset_path("glyphs"), {"images": images, "labels": labels, "class_names": names})
 
 
 @pytest.mark.usefixtures("few_glyphs")

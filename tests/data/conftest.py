@@ -12,12 +12,12 @@ from polyshot.data.transforms import scale_characters
 
 @pytest.fixture
 def need_file() -> Callable[[str], Path]:
-    """Skip, naming the file, where the shared data has no packed file of that data set."""
+    """Skip, naming the file, if the shared data have no packed file of that data set."""
 
     def need(dataset: str) -> Path:
         name = DATASETS[dataset].file_name if dataset in DATASETS else dataset
         root = os.environ.get("POLYSHOT_DATA")
-        if dataset != "glyphs" and not (root and (Path(root) / name).is_file()):
+        if not (dataset in DATASETS and DATASETS[dataset].built_in) and not (root and (Path(root) / name).is_file()):
             pytest.skip(f"needs {name} in $POLYSHOT_DATA")
         return Path(root or ".")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from polyshot.data.dataset import Splits
+from polyshot.data import Splits
 
 MINI = Splits.packaged("mini-imagenet").members
 
 
 def photo(path: Path, color: tuple[int, int, int], size: tuple[int, int] = (40, 30)) -> Path:
-    """A picture of one colour with a dark left edge, so that crops and flips can be told."""
+    """A picture of one colour with a dark left edge, so that crops and flips can be seen."""
     pixels = np.full((size[1], size[0], 3), color, np.uint8)
     pixels[:, :2] = 0
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ def test_a_folder_without_the_official_files_is_refused(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["omniglot", "emnist", "cub", "folder", "embeddings"])
 def test_a_path_that_is_not_there_is_said(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere: no such file or folder; .* is imported from"):
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder; .* is read from"):
         import_dataset(name, tmp_path / "nowhere", tmp_path)
 
 
@@ -30,10 +30,10 @@ def test_wrong_archives_are_recognised(tmp_path: Path) -> None:
     official.omniglot(tmp_path)
     with zipfile.ZipFile(tmp_path / "images_evaluation.zip", "w") as archive:
         archive.writestr("strokes_evaluation/x.txt", "1")
-    with pytest.raises(DataError, match=r"images_evaluation\.zip: a wrong archive"):
+    with pytest.raises(DataError, match=r"images_evaluation\.zip: a different archive"):
         import_dataset("omniglot", tmp_path, tmp_path / "root")
     (tmp_path / "images_evaluation.zip").write_text("not a zip")
-    with pytest.raises(DataError, match="not there or not a whole zip"):
+    with pytest.raises(DataError, match="missing, or not a complete zip"):
         import_dataset("omniglot", tmp_path, tmp_path / "root")
     with pytest.raises(DataError, match=r"no emnist-byclass-train-images-idx3-ubyte\.gz in it"):
         import_dataset("emnist", tmp_path / "images_background.zip", tmp_path / "root")
@@ -43,7 +43,7 @@ def test_cut_off_emnist_files_are_recognised(tmp_path: Path) -> None:
     official.emnist_idx(tmp_path)
     file = tmp_path / "emnist-byclass-test-images-idx3-ubyte.gz"
     file.write_bytes(file.read_bytes()[:60])
-    with pytest.raises(DataError, match=f"{file.name} is not a whole gzip file"):
+    with pytest.raises(DataError, match=f"{file.name} is not a complete gzip file"):
         import_dataset("emnist", tmp_path, tmp_path / "root")
     (tmp_path / "emnist-byclass.mat").write_bytes(b"MATLAB 5.0" + bytes(200))
     with pytest.raises(DataError, match="not EMNIST's emnist-byclass"):
@@ -81,7 +81,7 @@ def test_any_flipped_byte_of_an_archive_is_harmless_or_a_message(name: str, tmp_
 def test_an_empty_gzip_file_of_emnist_is_described(tmp_path: Path) -> None:
     official.emnist_idx(tmp_path)
     (tmp_path / "emnist-byclass-test-images-idx3-ubyte.gz").write_bytes(b"")
-    with pytest.raises(DataError, match=r"test-images-idx3-ubyte\.gz is not a whole gzip file"):
+    with pytest.raises(DataError, match=r"test-images-idx3-ubyte\.gz is not a complete gzip file"):
         import_dataset("emnist", tmp_path, tmp_path / "root")
 
 

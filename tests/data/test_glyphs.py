@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from polyshot.data import load
-from polyshot.data.registry import dataset_path, read_dataset
+from polyshot.data.loading import dataset_path, read_dataset
 from polyshot.data.sets import glyphs
 from polyshot.errors import InputError
 
@@ -42,9 +42,16 @@ def test_the_same_seed_draws_the_same_images(few_classes: Path) -> None:
 def test_the_set_is_kept_in_the_cache_and_read_from_there(few_classes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = read_dataset("glyphs")
     path = dataset_path("glyphs")
-    assert path.parent == few_classes / "polyshot"
-    monkeypatch.setattr(glyphs, "draw", None)
+    assert path.parent == few_classes / "polyshot" / "built-in"
+    monkeypatch.setattr(glyphs, "_classes", None)
     np.testing.assert_array_equal(read_dataset("glyphs").arrays["images"], drawn.arrays["images"])
+
+
+def test_a_damaged_file_in_the_cache_is_drawn_again(few_classes: Path) -> None:
+    drawn = read_dataset("glyphs")
+    dataset_path("glyphs").write_bytes(b"damaged")
+    np.testing.assert_array_equal(read_dataset("glyphs").arrays["images"], drawn.arrays["images"])
+    assert dataset_path("glyphs").stat().st_size > 1000
 
 
 def test_a_cache_that_cannot_be_written_costs_only_the_drawing(

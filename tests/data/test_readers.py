@@ -8,12 +8,11 @@ import official
 import pytest
 from PIL import Image
 
-from polyshot.data import import_dataset, load
+from polyshot.data import import_dataset, load, verify
 from polyshot.data.images import encode_square
+from polyshot.data.loading import read_dataset
 from polyshot.data.packed import own_checksums, read_packed
-from polyshot.data.registry import read_dataset
 from polyshot.data.sets.emnist import CHARACTERS
-from polyshot.data.verify import verify
 from polyshot.errors import DataError, InputError
 
 
@@ -179,10 +178,15 @@ def test_embeddings_leave_out_of_scope_rows_out_of_the_classes(tmp_path: Path) -
     (tmp_path / "mine_splits.json").write_text('{"train": ["no"], "test": ["yes"]}')
     assert load("embeddings:mine", "test", tmp_path).class_names == ("yes",)
     import_dataset("embeddings", path, tmp_path / "root")
-    assert own_checksums(read_packed(tmp_path / "root" / "mine.npz")).keys() == {"X", "labels", "class_names"}
+    assert own_checksums(read_packed(tmp_path / "root" / "mine.npz")).keys() == {
+        "X",
+        "labels",
+        "class_names",
+        "class_splits",
+    }
 
 
-def test_import_takes_the_split_file_along_and_leaves_no_old_one(source: Path, tmp_path: Path) -> None:
+def test_import_takes_the_split_file_into_the_packed_file(source: Path, tmp_path: Path) -> None:
     np.savez(source / "mine.npz", X=np.eye(4), labels=np.arange(4))
     for k in range(4):
         official.photo(source / "mine" / str(k) / "x.png", (9, 9, 9))
@@ -198,10 +202,25 @@ def test_import_takes_the_split_file_along_and_leaves_no_old_one(source: Path, t
         import_dataset(name, path, tmp_path)
         assert load(f"{name}:mine", "train", tmp_path).class_names == ("0", "2")
         splits.write_text("[]")
+        assert not list(tmp_path.glob("*.json"))
         before = (tmp_path / "mine.npz").read_bytes()
         with pytest.raises(DataError, match="not a split file"):
             import_dataset(name, path, tmp_path)
         assert (tmp_path / "mine.npz").read_bytes() == before
+
+
+def test_splits_in_a_packed_file_and_beside_it_are_not_mixed_up(source: Path, tmp_path: Path) -> None:
+    np.savez(source / "mine.npz", X=np.eye(4), labels=np.arange(4))
+    import_dataset("embeddings", source / "mine.npz", tmp_path)
+    (tmp_path / "mine_splits.json").write_text('{"train": ["0"]}')
+    with pytest.raises(DataError, match=r"holds class splits, and so does .*mine_splits\.json; delete"):
+        load("embeddings:mine", "train", tmp_path)
+
+
+def test_a_packed_file_of_the_other_kind_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", X=np.eye(4), labels=np.arange(4))
+    with pytest.raises(DataError, match=r"mine\.npz: holds embeddings, but folder is a set of images"):
+        load(f"folder:{tmp_path / 'mine.npz'}", "all")
 
 
 def test_own_data_keep_their_whole_name_and_never_take_that_of_another_set(source: Path, tmp_path: Path) -> None:
@@ -237,8 +256,8 @@ def test_import_reports_its_progress(source: Path, tmp_path: Path) -> None:
 def test_verify_finds_what_an_import_lacks(source: Path, tmp_path: Path) -> None:
     import_dataset("cub", official.cub(source), tmp_path)
     failed = {check.what: check.detail for check in verify("cub", tmp_path) if not check.passed}
-    assert failed["classes"] == "3, and 200 were expected"
-    assert failed["split train"] == "1, and 100 were expected"
+    assert failed["classes"] == "3, but expected 200"
+    assert failed["split train"] == "1, but expected 100"
     assert "checksums" not in failed
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from polyshot.data import DATASETS, SCENARIOS, EpisodeSampler, load, load_scenario, verify
-from polyshot.data.dataset import Splits
-from polyshot.data.registry import read_dataset
+from polyshot.data import DATASETS, SCENARIOS, EpisodeSampler, Splits, load, load_scenario, verify
+from polyshot.data.loading import read_dataset
 from polyshot.data.sets.emnist import CHARACTERS
+from polyshot.errors import InputError
 
-NAMED = [name for name, dataset in DATASETS.items() if dataset.official != "yours"]
+NAMED = [name for name, dataset in DATASETS.items() if not dataset.takes_path]
 Need = Callable[[str], Path]
 
 
@@ -21,7 +21,9 @@ Need = Callable[[str], Path]
 def test_a_data_set_says_what_it_is_and_where_it_comes_from(name: str) -> None:
     dataset = DATASETS[name]
     assert dataset.name == name
-    assert all((dataset.summary, dataset.official, dataset.accepts, dataset.licence))
+    assert all((dataset.title, dataset.summary, dataset.official, dataset.licence))
+    assert dataset.takes_path or dataset.citation
+    assert dataset.built_in or dataset.accepts
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -56,6 +58,19 @@ def test_real_data_is_verified(name: str, need_file: Need) -> None:
     assert [check for check in verify(name) if not check.passed] == []
 
 
+def test_verify_says_which_edition_it_found() -> None:
+    emnist = DATASETS["emnist"]
+    assert emnist.edition(116_323) == "official test split, 116,323 of 814,255 images"
+    assert emnist.edition(814_255) == "all 814,255"
+    assert emnist.edition(814_254) is None
+
+
+def test_the_edition_of_real_emnist_is_named(need_file: Need) -> None:
+    need_file("emnist")
+    found = {check.what: check.detail for check in verify("emnist")}
+    assert found["examples"] in ("official test split, 116,323 of 814,255 images", "all 814,255")
+
+
 @pytest.mark.parametrize("name", [name for name in NAMED if DATASETS[name].kind == "characters"])
 def test_ink_is_one_on_every_character_set(name: str, need_file: Need) -> None:
     need_file(name)
@@ -70,17 +85,17 @@ def test_ink_is_one_on_every_character_set(name: str, need_file: Need) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_names_splits_that_exist(name: str) -> None:
-    for source in SCENARIOS[name]:
+    for source in SCENARIOS[name].sources:
         assert source.split in DATASETS[source.dataset].splits.members
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenarios_test_classes_are_unseen_and_give_episodes(name: str, need_file: Need) -> None:
-    for source in SCENARIOS[name]:
+    for source in SCENARIOS[name].sources:
         need_file(source.dataset)
     train, validation, test = (
         {(s.dataset, c) for c in DATASETS[s.dataset].splits.classes(s.split, read_dataset(s.dataset)).tolist()}
-        for s in SCENARIOS[name]
+        for s in SCENARIOS[name].sources
     )
     assert not train & validation
     assert not (train | validation) & test
@@ -143,3 +158,34 @@ def test_the_root_is_the_option_then_the_environment_then_the_cache(monkeypatch:
     assert data_root() == Path("/somewhere")
     monkeypatch.delenv("POLYSHOT_DATA")
     assert data_root() == Path("/cache/polyshot")
+
+
+def test_titles_are_those_of_the_paper() -> None:
+    assert {name: scenario.title for name, scenario in SCENARIOS.items()} == {
+        "mini-imagenet-to-cub": "mini-ImageNet→CUB",
+        "omniglot-to-emnist": "Omniglot→EMNIST",
+        "omniglot-to-chars74k": "Omniglot→Chars74K",
+        "tiny-imagenet-to-cub": "Tiny-ImageNet→CUB",
+        "omniglot": "Omniglot",
+        "omniglot-gray": "Omniglot (grey)",
+        "cub": "CUB",
+        "mini-imagenet": "mini-ImageNet",
+        "tiny-imagenet": "Tiny-ImageNet",
+        "glyphs": "glyphs",
+    }
+    assert load_scenario("folder:some/where").title == "folder:some/where"
+
+
+def test_only_data_sets_with_all_three_splits_are_scenarios() -> None:
+    assert "omniglot" in SCENARIOS
+    assert "folder:x" in SCENARIOS
+    for name in ("emnist", "folder", "cub:x", "nothing"):
+        assert name not in SCENARIOS
+        with pytest.raises(InputError, match=f"unknown scenario '{name}'; choose from"):
+            load_scenario(name)
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("glyphs", 5), ("cub", 200), ("mini-imagenet", 400)])
+def test_class_sets_carry_the_protocols_epochs_of_a_classifier(name: str, epochs: int, need_file: Need) -> None:
+    need_file(name)
+    assert load(name, "validation").classifier_epochs == epochs

@@ -1,58 +1,53 @@
-"""`polyshot data`: what is there, what is missing, import, verify, and see an episode."""
+"""`polyshot data`: which data sets there are and which are missing; import, verify, and draw an episode."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress as Bar
 
 from polyshot.data.contact_sheet import draw_sheet
 from polyshot.data.episodes import EpisodeSampler
-from polyshot.data.packed import read_packed
-from polyshot.data.registry import (
-    DATASETS,
-    data_root,
-    dataset_path,
-    find_dataset,
-    find_splits,
-    import_dataset,
-    read_dataset,
-)
+from polyshot.data.loading import data_root, dataset_path, find_splits, import_dataset, read_dataset
+from polyshot.data.npz import list_fields
+from polyshot.data.packed import FIELDS
+from polyshot.data.registry import DATASETS, find_dataset
 from polyshot.data.scenarios import SCENARIOS, load_scenario
-from polyshot.data.verify import verify
+from polyshot.data.verification import verify
 from polyshot.errors import DataError, InputError
+from polyshot.system.progress import Progress
+from polyshot.system.text import printable
 
-app = typer.Typer(no_args_is_help=True, help="Data sets: list, info, import, verify, sheet.")
+app = typer.Typer(no_args_is_help=True, help="Data sets: list, describe, import, verify, and draw an episode.")
 
-Root = Annotated[Path | None, typer.Option(help="Folder of the packed files; else $POLYSHOT_DATA, else the cache.")]
+Root = Annotated[Path | None, typer.Option(help="Folder of packed files; else $POLYSHOT_DATA, else the cache folder.")]
 Name = Annotated[str, typer.Argument(help="A data set, such as cub, folder:PATH or embeddings:PATH.")]
 
 
 @app.command("list")
 def list_(root: Root = None) -> None:
-    """Say what is there, what is missing, and how to get it."""
-    typer.echo(f"data folder: {data_root(root)}")
-    official = {name: dataset for name, dataset in DATASETS.items() if dataset.official != "yours"}
-    ready = {name for name in official if name == "glyphs" or dataset_path(name, root).is_file()}
-    typer.echo("\ndata sets")
-    for name, dataset in official.items():
-        state = "built in" if name == "glyphs" else "ready" if name in ready else "MISSING"
-        typer.echo(f"  {name:15}{state:10}{dataset.summary}")
-        if state == "MISSING":
-            typer.echo(f"{'':17}get: {dataset.official}\n{'':17}then: polyshot data import {name} PATH")
-            typer.echo(f"{'':17}PATH: {dataset.accepts}; makes {dataset_path(name, root)}")
-    for dataset in (dataset for name, dataset in DATASETS.items() if name not in official):
-        typer.echo(f"  {dataset.name:15}{'yours':10}{dataset.summary}\n{'':17}PATH: {dataset.accepts}")
-    known = {dataset.file_name for dataset in official.values()}
+    """List the data sets: which are ready, which are missing, and how to get them."""
+    _print(f"data folder: {data_root(root)}")
+    ready = {name for name in DATASETS if _is_ready(name, root)}
+    _print("\ndata sets")
+    for name, dataset in DATASETS.items():
+        state = "built in" if dataset.built_in else "yours" if dataset.takes_path else "ready"
+        _print(f"  {name:15}{state if name in ready or dataset.takes_path else 'MISSING':10}{dataset.summary}")
+        if dataset.takes_path:
+            _print(f"{'':17}PATH: {dataset.accepts}")
+        elif name not in ready:
+            _print(f"{'':17}get: {dataset.official}\n{'':17}then: polyshot data import {name} PATH")
+            _print(f"{'':17}PATH: {dataset.accepts}; writes {dataset_path(name, root)}")
+    known = {dataset.file_name for dataset in DATASETS.values() if not dataset.takes_path}
     for file in sorted(data_root(root).glob("*.npz")):
-        if file.name not in known and not file.name.startswith("glyphs-"):
-            typer.echo(f"  {_own_name(file):30}{file.name}")
-    typer.echo("\nscenarios")
-    for name, sources in ((name, scenario.sources) for name, scenario in SCENARIOS.items()):
-        lacking = sorted({source.dataset for source in sources} - ready)
-        state = f"needs {', '.join(lacking)}" if lacking else "ready"
-        parts = (f"{role} {s.dataset}/{s.split}" for role, s in zip(("train", "val", "test"), sources, strict=True))
-        typer.echo(f"  {name:22}{state:31}{', '.join(parts)}")
+        if file.name not in known:
+            _print(f"  {_own_name(file):30} {file.name}")
+    _print("\nscenarios")
+    for name, scenario in SCENARIOS.items():
+        missing = sorted({source.dataset for source in scenario.sources} - ready)
+        state = f"needs {', '.join(missing)}" if missing else "ready"
+        roles = zip(("train", "validation", "test"), scenario.sources, strict=True)
+        _print(f"  {name:22}{state:31}{', '.join(f'{role} {s.dataset}/{s.split}' for role, s in roles)}")
 
 
 @app.command()
@@ -60,24 +55,29 @@ def info(name: Name, root: Root = None) -> None:
     """Describe a data set and its class splits."""
     dataset = find_dataset(name)
     for head, text in (
+        ("title", dataset.title),
         ("what", dataset.summary),
         ("official source", dataset.official),
         ("import takes", dataset.accepts),
         ("licence", dataset.licence),
+        ("citation", dataset.citation),
     ):
-        typer.echo(f"{head}: {text}")
-    if ":" not in name and dataset.official == "yours":
+        if text:
+            _print(f"{head}: {text}")
+    if dataset.takes_path and ":" not in name:
         return
     path = dataset_path(name, root)
-    splits = find_splits(name, root)
-    typer.echo(f"splits: {splits.provenance}")
-    if dataset.name != "glyphs" and not path.exists():
-        typer.echo(f"missing: {path}")
+    if not dataset.built_in and not path.exists():
+        _print(f"splits: {dataset.splits.provenance}\nmissing: {path}")
         return
     packed = read_dataset(name, root)
-    typer.echo(f"{path}: {len(packed):,} examples of {len(packed.class_names):,} classes")
+    splits = find_splits(dataset, packed)
+    _print(f"splits: {splits.provenance}")
+    _print(f"{path}: {len(packed):,} examples of {len(packed.class_names):,} classes")
+    if edition := dataset.edition(len(packed)):
+        _print(f"edition: {edition}")
     for split in splits.names:
-        typer.echo(f"  {split}: {len(splits.classes(split, packed)):,} classes")
+        _print(f"  {split}: {len(splits.classes(split, packed)):,} classes")
 
 
 @app.command("import")
@@ -85,57 +85,74 @@ def import_(
     name: Name,
     path: Annotated[Path, typer.Argument(help="The official files; `polyshot data info NAME` says which.")],
     root: Root = None,
-    size: Annotated[int | None, typer.Option(min=8, help="Side of the stored photographs, in pixels.")] = None,
+    size: Annotated[int | None, typer.Option(min=8, help="Side of stored photographs, in pixels.")] = None,
 ) -> None:
-    """Convert official files to the packed form, then verify it."""
-    with Bar() as bar:
-        task = bar.add_task(f"importing {name}", total=None)
-        target = import_dataset(
-            name, path, root, size, lambda done, total: bar.update(task, completed=done, total=total)
-        )
-    typer.echo(f"wrote {target}")
-    dataset = find_dataset(name)
-    _report(f"{name}:{target}" if dataset.official == "yours" else name, root)
+    """Convert official files, or your own data, to one packed file, then verify it."""
+    with ExitStack() as stack:
+        bars: list[Progress] = []
+
+        def show(done: int, total: int) -> None:
+            if not bars:  # the total is known from the first call on
+                bars.append(stack.enter_context(Progress(f"importing {name}", total)))
+            bars[0].update(done)
+
+        target = import_dataset(name, path, root, size, show)
+    _print(f"wrote {target}")
+    _report(f"{name}:{target}" if find_dataset(name).takes_path else name, root)
 
 
 @app.command("verify")
 def verify_(name: Name, root: Root = None) -> None:
-    """Check fields, counts, splits, checksums, and that every image can be read."""
+    """Check fields, counts, splits and checksums, and that every image can be read."""
     _report(name, root)
 
 
 @app.command()
 def sheet(
     scenario: Annotated[str, typer.Argument(help="A scenario, such as omniglot-to-emnist.")],
-    out: Annotated[Path, typer.Option(help="The PNG to write.")],
+    out: Annotated[Path, typer.Option(help="The PNG file to write.")],
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
-    n_way: int = 5,
-    n_shot: int = 5,
-    n_query: int = 5,
-    n_extra_way: int = 0,
-    episode: Annotated[int, typer.Option(min=0)] = 0,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    n_way: Annotated[int, typer.Option(help="Classes.")] = 5,
+    n_shot: Annotated[int, typer.Option(help="Support images per class.")] = 5,
+    n_query: Annotated[int, typer.Option(help="Queries per class.")] = 5,
+    n_extra_way: Annotated[int, typer.Option(help="Further classes that have queries only.")] = 0,
+    episode: Annotated[int, typer.Option(min=0, help="Number of the episode.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the episodes.")] = 0,
     root: Root = None,
 ) -> None:
-    """Draw one episode, a row a class: support images, then queries."""
+    """Draw one episode, one row per class: support images, then queries."""
     if split not in {"train", "validation", "test"}:
-        raise InputError(f"split must be train, validation or test, not {split!r}")
+        raise InputError(f"unknown split {split!r}; choose from train, validation, test")
     class_set = getattr(load_scenario(scenario, root), split)
     draw_sheet(EpisodeSampler(class_set, n_way, n_shot, n_query, seed, n_extra_way), episode, out)
-    typer.echo(f"wrote {out}")
+    _print(f"wrote {out}")
+
+
+def _print(text: str) -> None:
+    typer.echo(printable(text, keep="\n"))
+
+
+def _is_ready(name: str, root: Path | None) -> bool:
+    dataset = DATASETS[name]
+    return dataset.built_in or (not dataset.takes_path and dataset_path(name, root).is_file())
 
 
 def _own_name(file: Path) -> str:
-    """How to ask for a packed file that is no registered data set's."""
+    """Say how to ask for a packed file that belongs to no registered data set."""
     try:
-        return f"{'embeddings' if read_packed(file).kind == 'X' else 'folder'}:{file.stem}"
+        fields = set(list_fields(file)) & set(FIELDS)
     except DataError:
+        fields = set()
+    if not fields:
         return "not a data set"
+    own = (dataset for dataset in DATASETS.values() if dataset.takes_path)
+    name = next(dataset.name for dataset in own if (dataset.kind == "embeddings") == ("X" in fields))
+    return f"{name}:{file.stem}"
 
 
 def _report(name: str, root: Path | None) -> None:
     checks = verify(name, root)
     for check in checks:
-        typer.echo(f"{'ok    ' if check.passed else 'WRONG '} {check.what}: {check.detail}")
+        _print(f"{'ok    ' if check.passed else 'WRONG '} {check.what}: {check.detail}")
     if failed := [check.what for check in checks if not check.passed]:
         raise DataError(f"{name}: {len(failed)} checks failed: {', '.join(failed)}")

@@ -1,4 +1,4 @@
-"""Batches of all classes, for methods that train a plain classifier; each a pure function of (seed, its number)."""
+"""Batches of all classes, for methods that train a plain classifier; batch k is a pure function of (seed, k)."""
 
 import numpy as np
 import torch
@@ -12,11 +12,21 @@ from polyshot.task import Episode, LabelledSet
 
 
 class BatchSampler:
-    """`sampler[k]` is batch k: an Episode of all classes, its examples in the support set and no query.
+    """Draws batches: `sampler[k]` is batch k, an Episode of all classes with its examples as support and no query.
 
-    An epoch is `batches_per_epoch` (also `len`) batches of equal size from one permutation of the examples; the last
-    few, too few for a batch, sit this epoch out. Epochs go on for ever.
-    transform: the class set's own unless given.
+    An epoch is `batches_per_epoch` (also `len`) batches of equal size from one permutation of the examples. The last
+    few examples, too few for a batch, are left out of this epoch. There is no last epoch.
+
+    Parameters
+    ----------
+    class_set : ClassSet
+        The classes to draw from.
+    batch_size : int
+        Examples per batch.
+    seed : int
+        Seed of the permutations and of the transform.
+    transform : callable, optional
+        The class set's own unless given.
     """
 
     def __init__(
@@ -38,7 +48,7 @@ class BatchSampler:
         return self.batches_per_epoch
 
     def indices(self, k: int) -> Int64[Tensor, "n"]:
-        """Batch k as rows of the class set."""
+        """Return batch k as rows of the class set."""
         if k < 0:
             raise InputError(f"batches are numbered from 0; got {k}")
         epoch, place = divmod(k, self.batches_per_epoch)

@@ -1,4 +1,4 @@
-"""A contact sheet: one episode as a picture, to see with one's own eyes what a method is given."""
+"""A contact sheet: one episode as a picture, to see what a method is given."""
 
 from pathlib import Path
 
@@ -7,14 +7,15 @@ from PIL import Image, ImageDraw
 
 from polyshot.data.episodes import EpisodeSampler
 from polyshot.errors import InputError
+from polyshot.system.files import replacing
 
 _GAP, _NAME_WIDTH = 6, 270
 
 
 def draw_sheet(sampler: EpisodeSampler, k: int, path: Path) -> None:
-    """Write episode k as a PNG: one row a class, its name, its support images, then its queries.
+    """Write episode k as a PNG: one row per class, with its name, its support images, then its queries.
 
-    Pixels are shown as the transform gives them, the range of the whole episode stretched to black and white.
+    Pixels are shown as the transform gives them. The range of the whole episode is stretched to black and white.
     """
     classes, (support, query, n_way) = sampler.indices(k).classes.tolist(), sampler[k]
     if support.x.ndim != 4:
@@ -33,8 +34,8 @@ def draw_sheet(sampler: EpisodeSampler, k: int, path: Path) -> None:
         pen.text((_GAP, top), f"{label}: {sampler.class_set.class_names[c]}"[:44], fill="white")
         for left, tiles in zip((_NAME_WIDTH, query_left), images, strict=True):
             for i, tile in enumerate(tiles):
-                pixels = ((tile - low) / (high - low) * 255).round().to(torch.uint8).expand(3, -1, -1)
+                pixels = ((tile - low) / max(high - low, 1e-12) * 255).round().to(torch.uint8).expand(3, -1, -1)
                 picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
                 sheet.paste(picture.resize((side, side), Image.Resampling.NEAREST), (left + i * cell, top))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path, "PNG")
+    with replacing(path) as file:
+        sheet.save(file, "PNG")

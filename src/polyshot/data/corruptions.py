@@ -1,7 +1,7 @@
-"""Three corruptions of Hendrycks & Dietterich (2019), equal to the `imagecorruptions` package's.
+"""Three corruptions of Hendrycks & Dietterich (2019), equal to those of the `imagecorruptions` package.
 
-Own code, so that images of any size can be corrupted (the package refuses less than 32 pixels), from a
-seed, and with no OpenCV at run time. Image i of a batch draws from the stream (seed, i).
+The code is our own, so that images of any size can be corrupted (the package refuses less than 32 pixels), from a
+seed, and without OpenCV at run time. Image i of a batch draws from the stream (seed, i).
 """
 
 from collections.abc import Callable
@@ -21,16 +21,33 @@ _DISK = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))  # radius, deviation
 
 
 def corrupt(images: UInt8[Tensor, "n c h w"], corruption: str, severity: int, seed: int) -> UInt8[Tensor, "n c h w"]:
-    """Corrupt every image by the corruption of that name, severity 1 to 5."""
+    """Corrupt every image.
+
+    Parameters
+    ----------
+    images : uint8 tensor [n, c, h, w]
+        The images; they are not changed.
+    corruption : {"gaussian_noise", "impulse_noise", "defocus_blur"}
+        Which corruption.
+    severity : int
+        From 1 to 5.
+    seed : int
+        Seed of the noise.
+
+    Returns
+    -------
+    uint8 tensor [n, c, h, w]
+        The corrupted images.
+    """
     if corruption not in CORRUPTIONS:
-        raise InputError(f"no corruption {corruption!r}; there is {', '.join(CORRUPTIONS)}")
+        raise InputError(f"unknown corruption {corruption!r}; choose from {', '.join(CORRUPTIONS)}")
     if severity not in range(1, 6):
         raise InputError(f"severity must be 1, 2, 3, 4 or 5, not {severity}")
     return CORRUPTIONS[corruption](images, severity, seed) if len(images) else images.clone()
 
 
 def gaussian_noise(images: UInt8[Tensor, "n c h w"], severity: int, seed: int) -> UInt8[Tensor, "n c h w"]:
-    """Normal noise on every pixel and channel, clipped."""
+    """Add normal noise to every pixel and channel, clipped."""
     scale = np.float32(255 * _GAUSSIAN_SCALE[severity - 1])
 
     def one(image: npt.NDArray[np.uint8], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
@@ -41,7 +58,7 @@ def gaussian_noise(images: UInt8[Tensor, "n c h w"], severity: int, seed: int) -
 
 
 def impulse_noise(images: UInt8[Tensor, "n c h w"], severity: int, seed: int) -> UInt8[Tensor, "n c h w"]:
-    """Salt and pepper in equal parts, on every pixel and channel."""
+    """Add salt and pepper in equal parts to every pixel and channel."""
     amount = _IMPULSE_AMOUNT[severity - 1]
 
     def one(image: npt.NDArray[np.uint8], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
@@ -57,7 +74,7 @@ def defocus_blur(images: UInt8[Tensor, "n c h w"], severity: int, seed: int = 0)
     kernel = disk_kernel(*_DISK[severity - 1])
     h, w = images.shape[2:]
     pad = len(kernel) // 2
-    # borders mirror without the edge pixel, as OpenCV's default; over and over where the image is small
+    # borders are mirrored without the edge pixel, as OpenCV does by default; repeatedly if the image is small
     rows, columns = (_mirror(torch.arange(-pad, side + pad), side) for side in (h, w))
     shape = (h + 2 * pad, w + 2 * pad)
     spectrum = torch.fft.rfft2(kernel, shape)  # the kernel is symmetric: convolution is correlation
@@ -71,7 +88,7 @@ def defocus_blur(images: UInt8[Tensor, "n c h w"], severity: int, seed: int = 0)
 
 
 def disk_kernel(radius: int, deviation: float) -> Float[Tensor, "k k"]:
-    """A disk of that radius with its edge smoothed by a small Gaussian."""
+    """Return a disk of that radius with its edge smoothed by a small Gaussian."""
     reach, taps = max(radius, 8), 1 if radius <= 8 else 2
     grid = torch.arange(-reach, reach + 1, dtype=torch.float64)
     disk = (grid[:, None] ** 2 + grid**2 <= radius**2).to(torch.float64)
@@ -84,7 +101,7 @@ def disk_kernel(radius: int, deviation: float) -> Float[Tensor, "k k"]:
 
 
 def _mirror(index: Tensor, side: int) -> Tensor:
-    """Indices beyond 0..side-1 folded back, as often as needed, without repeating the edge."""
+    """Fold indices beyond 0..side-1 back, as often as needed, without repeating the edge."""
     if side == 1:
         return torch.zeros_like(index)
     period = 2 * (side - 1)

@@ -1,11 +1,10 @@
-"""What a data set is: a description in the registry, class splits in a file, classes in memory."""
+"""What a data set is: its description in the registry, and its classes in memory."""
 
 import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -15,118 +14,131 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from polyshot.data.class_splits import Splits
 from polyshot.data.corruptions import corrupt
-from polyshot.data.images import Progress
+from polyshot.data.images import OnProgress
 from polyshot.data.packed import Array, Packed
 from polyshot.data.transforms import NaturalTest, NaturalTrain, Transform, identity, scale_characters
 from polyshot.errors import DataError, InputError
 from polyshot.task import Kind
 
-_BY_INDEX = {"train": (2, 0), "validation": (4, 1), "test": (4, 3)}  # split: (period, remainder)
-Reader: TypeAlias = Callable[[Path, int, Progress], Mapping[str, Array]]
-
-
-@dataclass(frozen=True)
-class Splits:
-    """Class splits by name; an entry is a class key, or the group before the "/" of several keys.
-
-    With no members, as for a user's own data without a split file, classes are split by their number, by CUB's rule.
-    """
-
-    members: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
-    provenance: str = "by class number i: train i%2=0, validation i%4=1, test i%4=3"
-
-    @classmethod
-    def read(cls, path: Path) -> "Splits":
-        """A split file: {"provenance": ..., "splits": {"train": [...], ...}}, or the inner part alone."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            members = content.get("splits", content)
-            well_formed = all(isinstance(e, str) for entries in members.values() for e in entries)
-        except (OSError, ValueError, AttributeError, TypeError):
-            well_formed = False
-        if not well_formed:
-            raise DataError(
-                f'{path}: not a split file; it must be JSON like {{"train": ["class", ...], "test": [...]}}'
-            )
-        return cls(members, content.get("counts", {}), content.get("provenance", str(path)))
-
-    @classmethod
-    def packaged(cls, name: str) -> "Splits":
-        """The split file of that name in this package."""
-        return cls.read(Path(str(files("polyshot.data").joinpath("splits", f"{name}.json"))))
-
-    def classes(self, split: str, packed: Packed) -> npt.NDArray[np.int64]:
-        """Label numbers of the classes in `split`; the split `all` is every class."""
-        n_classes = len(packed.class_keys)
-        if split == "all":
-            return np.arange(n_classes)
-        if not self.members and split in _BY_INDEX:
-            period, remainder = _BY_INDEX[split]
-            return np.arange(remainder, n_classes, period)
-        if split not in self.members:
-            raise DataError(
-                f"{packed.source}: no class split {split!r}; there is {', '.join(self.names)}. A "
-                "folder has its splits in splits.json in it, a file NAME.npz in NAME_splits.json beside it"
-            )
-        found = self._listed(split, packed)
-        if not found:
-            raise DataError(f"{packed.source}: holds none of the classes of split {split!r} ({self.provenance})")
-        others = [name for name in _BY_INDEX if name in self.members and name != split]
-        for other in others if split in _BY_INDEX else []:
-            listed = self._listed(other, packed)
-            if shared := [packed.class_keys[i] for i in found if i in listed]:
-                raise DataError(
-                    f"{packed.source}: {', '.join(shared)}: in split {split!r} and also in split {other!r} "
-                    f"({self.provenance}); a class may be in one of {', '.join(_BY_INDEX)} only"
-                )
-        return np.array(found)
-
-    def _listed(self, split: str, packed: Packed) -> list[int]:
-        wanted = set(self.members[split])
-        return [i for i, key in enumerate(packed.class_keys) if {key, key.split("/")[0]} & wanted]
-
-    @property
-    def names(self) -> list[str]:
-        """Every split that can be asked for."""
-        return [*(self.members or _BY_INDEX), "all"]
-
-    def unknown(self, packed: Packed) -> list[str]:
-        """Entries that name no class of the data."""
-        known = set(packed.class_keys) | {key.split("/")[0] for key in packed.class_keys}
-        return sorted({entry for entries in self.members.values() for entry in entries} - known)
+Reader: TypeAlias = Callable[[Path, int, OnProgress], Mapping[str, Array]]  # (path, size, progress) -> arrays
+_CLASSIFIER_EPOCHS: dict[Kind, int] = {"characters": 5, "natural": 400, "embeddings": 5}  # Chen et al. (2019)
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set of the registry: what it is, where it comes from, and how its official files are read."""
+    """A data set: what it is, where it comes from, and how its examples are read.
+
+    Give `read` for a data set that is imported from files, or `make` for one whose arrays a function returns.
+    `DATASETS.register(dataset.name, dataset)` adds it to those of this package. The arrays are the fields of a packed
+    file, described in `polyshot.data.packed`.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the registry and on the command line: small letters, digits and hyphens.
+    title : str
+        Its name as papers write it, such as "mini-ImageNet".
+    summary : str
+        What it holds, in a few words.
+    kind : {"characters", "natural", "embeddings"}
+        What its examples are. It decides the transform and the training protocol.
+    licence : str
+        The terms of use.
+    read : callable, optional
+        Reads the official files: (path, size, progress) -> arrays. `progress(done, total)` reports to the user.
+    make : callable, optional
+        Returns the arrays without any file: () -> arrays.
+    version : callable, optional
+        With `make`: () -> a text that changes when the arrays do. They are then kept in the cache folder; without it
+        `make` is called at every load.
+    citation : str
+        What to cite.
+    official : str
+        Where to get the official files.
+    accepts : str
+        What `polyshot data import NAME PATH` takes as PATH.
+    takes_path : bool
+        Whether it stands for the user's own data, which are named by a path, as in `folder:PATH`.
+    size : int
+        The side of stored images, in pixels.
+    n_classes : int, optional
+        How many classes it must have.
+    editions : mapping of str to int
+        The number of examples of each edition in use, the complete one last; empty if any number is right.
+    splits : Splits
+        Its class splits.
+    ink : {0, 255}
+        The grey level of the ink in the packed file of a character set.
+    classifier_epochs : int, optional
+        Epochs for methods that train a classifier on batches. By default 5 for characters and embeddings, and 400
+        for natural images.
+    """
 
     name: str
+    title: str
     summary: str
     kind: Kind
-    official: str
-    accepts: str
-    licence: str
-    read: Reader
+    _: KW_ONLY
+    licence: str = ""
+    read: Reader | None = None
+    make: Callable[[], Mapping[str, Array]] | None = None
+    version: Callable[[], str] | None = None
+    citation: str = ""
+    official: str = ""
+    accepts: str = ""
+    takes_path: bool = False
     size: int = 84
     n_classes: int | None = None
-    n_examples: int | None = None
-    splits: Splits = Splits()
-    ink: Literal[0, 255] = 255  # grey level of the ink in the packed file of a character set
+    editions: Mapping[str, int] = field(default_factory=dict)
+    splits: Splits = field(default_factory=Splits)
+    ink: Literal[0, 255] = 255
+    classifier_epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name):
+            raise InputError(f"the name of a data set has small letters, digits and hyphens only, not {self.name!r}")
+        if (self.read is None) == (self.make is None):
+            raise InputError(f"the data set {self.name!r} needs either `read` or `make`, and not both")
 
     @property
     def file_name(self) -> str:
         """Its packed file in the data folder."""
         return f"{self.name.replace('-', '_')}.npz"
 
+    @property
+    def built_in(self) -> bool:
+        """Whether it needs no files."""
+        return self.make is not None
+
+    def edition(self, n_examples: int) -> str | None:
+        """Say which edition has that many examples; None if no edition has."""
+        for name, size in self.editions.items():
+            if size == n_examples:
+                complete = max(self.editions.values())
+                return f"all {size:,}" if size == complete else f"{name}, {size:,} of {complete:,} images"
+        return None
+
 
 @dataclass(frozen=True)
 class ClassSet:
     """The examples of some classes, in memory and sorted by class.
 
-    x: uint8 [n, c, h, w] (characters: ink = 255) or float32 [n, d]; y: int64 [n] in 0..C-1.
-    `transform` turns a batch of x into what a network takes.
+    Attributes
+    ----------
+    name : str
+        The data set and the split.
+    x : Tensor
+        uint8 [n, c, h, w] (characters: ink = 255) or float32 [n, d].
+    y : Tensor
+        int64 [n], the class of each example in 0..C-1.
+    class_names : tuple of str
+        C names.
+    transform : callable
+        Turns a batch of x into what a network takes.
+    classifier_epochs : int
+        Epochs for methods that train a classifier on batches of these classes.
     """
 
     name: str
@@ -134,10 +146,11 @@ class ClassSet:
     y: Int64[Tensor, "n"]
     class_names: tuple[str, ...]
     transform: Transform
+    classifier_epochs: int = _CLASSIFIER_EPOCHS["natural"]
 
     @cached_property
     def class_sizes(self) -> npt.NDArray[np.int64]:
-        """[C], examples a class."""
+        """[C], examples per class."""
         return np.bincount(self.y.numpy(), minlength=len(self.class_names))
 
     @cached_property
@@ -147,18 +160,18 @@ class ClassSet:
 
     @cached_property
     def digest(self) -> str:
-        """Of all examples and labels: equal digests, settings and seeds are equal episodes."""
+        """SHA-256 of all examples and labels: equal digests, settings and seeds give equal episodes."""
         digest = hashlib.sha256(f"{self.x.dtype} {list(self.x.shape)}".encode())
         for part in (self.x, self.y):
             digest.update(part.contiguous().numpy().data)
         return digest.hexdigest()
 
     def embedded(self, features: Float[Tensor, "n ..."]) -> "ClassSet":
-        """The same examples as features, one row each: a sampler of equal seed draws the same episodes."""
+        """Return the same examples as features, one row each; a sampler of equal seed draws the same episodes."""
         return replace(self, name=f"{self.name}, embedded", x=features, transform=identity)
 
     def corrupted(self, corruption: str, severity: int, seed: int) -> "ClassSet":
-        """The same set with every image corrupted once, so that support and query both are."""
+        """Return the same set with every image corrupted once, so that support and query both are."""
         return replace(
             self,
             name=f"{self.name}, {corruption} {severity}",
@@ -166,9 +179,9 @@ class ClassSet:
         )
 
     def rotated(self) -> "ClassSet":
-        """Four times the classes: each class turned by 0, 90, 180 and 270 degrees."""
+        """Return four times the classes: each class turned by 0, 90, 180 and 270 degrees."""
         if self.x.ndim != 4:
-            raise InputError(f"{self.name}: only images can be rotated, and x has shape {list(self.x.shape)}")
+            raise InputError(f"{self.name}: only images can be rotated, but x has shape {list(self.x.shape)}")
         n_classes = len(self.class_names)
         return replace(
             self,
@@ -180,11 +193,11 @@ class ClassSet:
 
 
 def select_classes(dataset: DataSet, packed: Packed, splits: Splits, split: str, size: int) -> ClassSet:
-    """The classes of one split, decoded; `size` is the side that natural images are transformed to."""
+    """Decode the classes of one split; `size` is the side that natural images are transformed to."""
     classes = splits.classes(split, packed)
-    if dataset.official == "yours" and split != "all" and (unknown := splits.unknown(packed)):
+    if dataset.takes_path and split != "all" and (unknown := splits.unknown(packed)):
         raise DataError(
-            f"{packed.source}: has no class {', '.join(unknown)}, which its split file names ({splits.provenance})"
+            f"{packed.source}: has no class {', '.join(unknown)}, but its splits name it ({splits.provenance})"
         )
     new_label = np.full(len(packed.class_names) + 1, -1)  # the last entry is for label -1
     new_label[classes] = np.arange(len(classes))
@@ -200,6 +213,7 @@ def select_classes(dataset: DataSet, packed: Packed, splits: Splits, split: str,
         y=torch.from_numpy(labels[rows]),
         class_names=tuple(packed.class_names[i] for i in classes),
         transform=_transform(dataset.kind, split, size),
+        classifier_epochs=dataset.classifier_epochs or _CLASSIFIER_EPOCHS[dataset.kind],
     )
 
 

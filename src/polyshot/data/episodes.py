@@ -1,4 +1,4 @@
-"""Episodes: few-shot tasks drawn from a class set, each a pure function of (seed, its number)."""
+"""Episodes: few-shot tasks drawn from a class set; episode k is a pure function of (seed, k)."""
 
 import copy
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from polyshot.task import OUTSIDE, Episode, LabelledSet
 
 
 class EpisodeIndices(NamedTuple):
-    """An episode as rows of its class set; `classes` [n_way + n_extra_way] are the classes drawn."""
+    """An episode as rows of its class set; `classes` [n_way + n_extra_way] are the classes that were drawn."""
 
     support: Int64[Tensor, "N"]
     support_y: Int64[Tensor, "N"]
@@ -27,12 +27,34 @@ class EpisodeIndices(NamedTuple):
 
 
 class EpisodeSampler:
-    """`sampler[k]` is episode k, the same in any process and whatever was drawn before.
+    """Draws episodes: `sampler[k]` is episode k, the same in any process and whatever was drawn before.
 
-    n_shot: one number, or one a class for unbalanced support sets (which class gets which is random).
-    n_extra_way: so many classes more, in the query set only, n_query each, labelled OUTSIDE.
-    transform: the class set's own unless given. Support and query are sorted by class, extra classes
-    last, so that every episode of a sampler has the same shapes and the same labels.
+    Support and query are sorted by class, extra classes last, so that every episode of a sampler has the same shapes
+    and the same labels.
+
+    Parameters
+    ----------
+    class_set : ClassSet
+        The classes to draw from.
+    n_way : int
+        Classes per episode.
+    n_shot : int or sequence of int
+        Support examples per class; n_way numbers give unbalanced support sets (which class gets which is random).
+    n_query : int
+        Queries per class.
+    seed : int
+        Seed of the episodes.
+    n_extra_way : int
+        Further classes that are in the query set only, n_query each, labelled OUTSIDE.
+    transform : callable, optional
+        The class set's own unless given.
+
+    Examples
+    --------
+    >>> from polyshot.data import EpisodeSampler, load
+    >>> sampler = EpisodeSampler(load("glyphs", "test"), n_way=5, n_shot=1, n_query=15, seed=0)
+    >>> sampler[0].query.x.shape
+    torch.Size([75, 1, 28, 28])
     """
 
     def __init__(
@@ -52,7 +74,7 @@ class EpisodeSampler:
                 f"n_way={n_way}, n_shot={n_shot}, n_query={n_query}, n_extra_way={n_extra_way}, seed={seed}"
             )
         if len(shots) != n_way:
-            raise InputError(f"{len(shots)} numbers of shots for {n_way} classes; give one, or one a class")
+            raise InputError(f"{len(shots)} numbers of shots for {n_way} classes; give one number, or one per class")
         _check_large_enough(class_set, n_way + n_extra_way, max(shots), n_query)
         self.class_set = class_set
         self.n_way = n_way
@@ -65,7 +87,7 @@ class EpisodeSampler:
         self._query_y = torch.from_numpy(np.repeat(labels, n_query))
 
     def indices(self, k: int) -> EpisodeIndices:
-        """Episode k as rows of the class set."""
+        """Return episode k as rows of the class set."""
         return self._draw(self._rng(k))
 
     def __getitem__(self, k: int) -> Episode:
@@ -76,10 +98,10 @@ class EpisodeSampler:
         return Episode(LabelledSet(x[:n_support], rows.support_y), LabelledSet(x[n_support:], rows.query_y), self.n_way)
 
     def over(self, class_set: ClassSet) -> "EpisodeSampler":
-        """The same episodes over other examples of the same classes in the same order, such as their features."""
+        """Return a sampler of the same episodes over another form of the same examples, such as their features."""
         if not np.array_equal(class_set.class_sizes, self.class_set.class_sizes):
             raise InputError(
-                f"{class_set.name} is not {self.class_set.name} in another form: the classes' sizes differ"
+                f"{class_set.name} is not {self.class_set.name} in another form: their classes differ in size"
             )
         other = copy.copy(self)
         other.class_set, other.transform = class_set, class_set.transform
@@ -112,14 +134,14 @@ def _check_large_enough(class_set: ClassSet, n_classes: int, n_shot: int, n_quer
     names, sizes = class_set.class_names, class_set.class_sizes
     if len(names) < n_classes:
         raise DataError(
-            f"{class_set.name}: has {len(names)} classes ({_some(names)}), and an episode was to have {n_classes}; "
-            "ask for fewer ways, or add classes"
+            f"{class_set.name}: has {len(names)} classes ({_some(names)}), but an episode needs {n_classes}; "
+            "choose fewer ways, or add classes"
         )
     small = [f"{name!r} ({size})" for name, size in zip(names, sizes, strict=True) if size < n_shot + n_query]
     if small:
         raise DataError(
             f"{class_set.name}: {len(small)} of {len(names)} classes have fewer examples than {n_shot} shots and "
-            f"{n_query} queries take: {_some(small)}; the smallest class has {sizes.min()}: ask for fewer queries, "
+            f"{n_query} queries need: {_some(small)}; the smallest class has {sizes.min()}. Choose fewer queries, "
             "add examples, or leave these classes out"
         )
 

@@ -1,7 +1,8 @@
-"""Image files to pixels, many at a time; files that cannot be read are all named in one error."""
+"""Image files to pixels, many at a time; all files that cannot be read are named in one error."""
 
 import io
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,9 +16,15 @@ from torch import Tensor
 
 from polyshot.errors import DataError
 
-Progress: TypeAlias = Callable[[int, int], None]  # called with (done, total)
+OnProgress: TypeAlias = Callable[[int, int], None]  # called with (done, total)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")  # Pillow reads these without other programs
+MOST_PIXELS = 64_000_000
+_MOST_BYTES = 2**28
+_LARGE = 8_000_000  # pixels; larger images are decoded one at a time, to bound the memory
+_one_large = threading.Lock()
 
 
 def ignore_progress(done: int, total: int) -> None:
@@ -29,9 +36,9 @@ def map_images(
     items: Sequence[Item],
     names: Sequence[str],
     source: str,
-    progress: Progress = ignore_progress,
+    progress: OnProgress = ignore_progress,
 ) -> list[Result]:
-    """`function` of every item, in order; the names of all items that failed come in one DataError."""
+    """Return `function` of every item, in order; one DataError names all items that failed."""
     results: list[Result] = []
     failures: list[str] = []
     # Pillow releases the GIL while it decodes
@@ -41,37 +48,34 @@ def map_images(
             try:
                 results.append(future.result())
             except Exception as error:  # Pillow raises many kinds on broken files
-                reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
-                failures.append(f"  {name}: {reason}")
+                failures.append(f"  {name}: {_reason(error)}")
             progress(done, len(items))
     if failures:
         listing = "\n".join(failures)
         raise DataError(
-            f"{source}: {len(failures)} of {len(items)} images cannot be read; replace or delete\n{listing}"
+            f"{source}: {len(failures)} of {len(items)} images cannot be read; replace or delete them:\n{listing}"
         )
     return results
 
 
 def open_image(source: Path | bytes, mode: str) -> Image.Image:
-    """The whole image, decoded and upright, on white where it is transparent, as `mode` ("RGB" or "L")."""
-    with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-        image.load()
-        upright = ImageOps.exif_transpose(image)
-    if upright.has_transparency_data:
-        white = Image.new("RGBA", upright.size, "white")
-        upright = Image.alpha_composite(white, upright.convert("RGBA"))
-    return upright.convert(mode)
+    """Return the whole image, decoded and upright, on white where it is transparent, as `mode` ("RGB" or "L")."""
+    with _open(source) as image:
+        if image.width * image.height <= _LARGE:
+            return _decoded(image, mode)
+        with _one_large:
+            return _decoded(image, mode)
 
 
 def fit_square(image: Image.Image, size: int) -> Image.Image:
-    """Centre crop to a square, then resize to `size` pixels."""
+    """Crop the centre square, then resize it to `size` pixels."""
     if image.size == (size, size):
         return image
     return ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
 
 
 def centre_character(ink: Image.Image, box: tuple[int, int, int, int] | None, size: int) -> Image.Image:
-    """The character in `box`, bright on black, in the middle of a square with a tenth of margin on each side."""
+    """Put the character in `box`, bright on black, in the middle of a square with a tenth of margin on each side."""
     left, top, right, bottom = box or (0, 0, *ink.size)
     side = round(1.2 * max(right - left, bottom - top))
     left, top = (left + right - side) // 2, (top + bottom - side) // 2
@@ -79,32 +83,61 @@ def centre_character(ink: Image.Image, box: tuple[int, int, int, int] | None, si
 
 
 def decode_images(blobs: Sequence[bytes], names: Sequence[str], source: str) -> UInt8[Tensor, "n 3 h w"]:
-    """Encoded images of one size as one tensor."""
+    """Return encoded images of one size as one tensor."""
     arrays = map_images(lambda blob: np.asarray(open_image(blob, "RGB")), blobs, names, source)
     sizes = {array.shape for array in arrays}
     if len(sizes) > 1:
         odd = next(name for name, array in zip(names, arrays, strict=True) if array.shape != arrays[0].shape)
         raise DataError(
-            f"{source}: images must have one size; {names[0]} and {odd} differ. Import them with one --size"
+            f"{source}: images must have one size, but {names[0]} and {odd} differ; import them with one --size"
         )
     return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()
 
 
 def encode_square(path: Path, size: int) -> bytes:
-    """An image file as a `size` x `size` JPEG; a file that is one already is taken byte for byte."""
-    raw = path.read_bytes()
-    with Image.open(io.BytesIO(raw)) as image:
+    """Return an image file as a `size` x `size` JPEG; a file that already is one is kept byte for byte."""
+    with _open(path) as image:
         keep = image.format == "JPEG" and image.mode == "RGB" and image.size == (size, size)
-    upright = open_image(raw, "RGB")
+    upright = open_image(path, "RGB")
     if keep:
-        return raw
+        return path.read_bytes()
     buffer = io.BytesIO()
     fit_square(upright, size).save(buffer, "JPEG", quality=95)
     return buffer.getvalue()
 
 
 def encode_pixels(pixels: np.ndarray) -> bytes:
-    """uint8 [h, w, 3] as PNG, which loses nothing."""
+    """Return uint8 [h, w, 3] as PNG, which loses nothing."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
+
+
+def _open(source: Path | bytes) -> Image.Image:
+    """Open an image of an allowed format and size; nothing is decoded yet."""
+    if isinstance(source, Path) and source.stat().st_size > _MOST_BYTES:
+        raise DataError(f"larger than {_MOST_BYTES // 2**20} MB; make it smaller")
+    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+    if image.width * image.height > MOST_PIXELS:
+        image.close()
+        raise DataError(
+            f"{image.width} x {image.height} pixels; at most {MOST_PIXELS // 10**6} million are read: make it smaller"
+        )
+    return image
+
+
+def _decoded(image: Image.Image, mode: str) -> Image.Image:
+    image.load()
+    upright = ImageOps.exif_transpose(image)
+    if upright.has_transparency_data:
+        white = Image.new("RGBA", upright.size, "white")
+        upright = Image.alpha_composite(white, upright.convert("RGBA"))
+    return upright.convert(mode)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return f"not an image in one of the formats {', '.join(FORMATS)}"
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return f"more than {MOST_PIXELS // 10**6} million pixels; make it smaller"
+    return str(error) or type(error).__name__

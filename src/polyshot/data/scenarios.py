@@ -1,12 +1,14 @@
-"""Scenarios: which data set's classes to train on, to choose by, and to be tested on."""
+"""Scenarios: which classes of which data sets to train on, to validate on, and to test on."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from polyshot.data.dataset import ClassSet
-from polyshot.data.registry import load
+from polyshot.data.loading import load
+from polyshot.data.registry import DATASETS, find_dataset
 from polyshot.errors import InputError
 from polyshot.system.registry import Registry
 
@@ -18,22 +20,36 @@ class Source(NamedTuple):
     split: str
 
 
-def _within(dataset: str) -> tuple[Source, Source, Source]:
-    return Source(dataset, "train"), Source(dataset, "validation"), Source(dataset, "test")
-
-
-def _across(train: Source, dataset: str) -> tuple[Source, Source, Source]:
-    return train, Source(dataset, "validation"), Source(dataset, "test")
-
-
 @dataclass(frozen=True)
 class Scenario:
-    """Train, validation and test classes, each loaded when first asked for."""
+    """Train, validation and test classes, each loaded when it is first asked for.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the registry and on the command line.
+    sources : tuple of three Source
+        The data set and split of the train, validation and test classes.
+    root : path, optional
+        The folder of packed files; else $POLYSHOT_DATA, else the user's cache folder.
+    rotations : bool
+        Whether to make four training classes of each, turned by 0, 90, 180 and 270 degrees (characters).
+    """
 
     name: str
     sources: tuple[Source, Source, Source]
     root: Path | str | None = None
     rotations: bool = False
+
+    @classmethod
+    def within(cls, dataset: str) -> "Scenario":
+        """Train, validate and test within one data set."""
+        return cls.across(dataset, Source(dataset, "train"), dataset)
+
+    @classmethod
+    def across(cls, name: str, train: Source, dataset: str) -> "Scenario":
+        """Train on one data set, validate and test on another."""
+        return cls(name, (train, Source(dataset, "validation"), Source(dataset, "test")))
 
     @property
     def crosses(self) -> bool:
@@ -42,12 +58,10 @@ class Scenario:
 
     @property
     def title(self) -> str:
-        """Its name as papers write it."""
-        names = {
-            "cub": "CUB", "mini-imagenet": "mini-ImageNet", "omniglot": "Omniglot", "emnist": "EMNIST",
-            "chars74k": "Chars74K", "tiny-imagenet": "Tiny-ImageNet", "glyphs": "glyphs",
-        }  # fmt: skip
-        train, test = (names.get(source.dataset, source.dataset) for source in self.sources[::2])
+        """Its name as papers write it, such as "mini-ImageNet→CUB"; a user's own data keep their path."""
+        if ":" in self.name:
+            return self.name
+        train, test = (find_dataset(source.dataset).title for source in self.sources[::2])
         return f"{train}→{test}" if self.crosses else test
 
     @cached_property
@@ -67,26 +81,66 @@ class Scenario:
         return load(*self.sources[2], root=self.root)
 
 
-_SOURCES = {
-    "cub": _within("cub"),
-    "mini-imagenet": _within("mini-imagenet"),
-    "mini-imagenet-to-cub": _across(Source("mini-imagenet", "train"), "cub"),
-    "omniglot-to-emnist": _across(Source("omniglot", "all-but-latin"), "emnist"),
-    "omniglot-to-chars74k": _across(Source("omniglot", "all-but-latin"), "chars74k"),
-    "tiny-imagenet": _within("tiny-imagenet"),
-    "tiny-imagenet-to-cub": _across(Source("tiny-imagenet", "train"), "cub"),
-    "glyphs": _within("glyphs"),
-}
-SCENARIOS = Registry("scenario", {name: Scenario(name, sources) for name, sources in _SOURCES.items()})
+class _Scenarios(Registry[Scenario]):
+    """The registered scenarios, and every data set with train, validation and test classes as one of its own."""
+
+    def find(self, name: str) -> Scenario:
+        """Return the scenario of that name; an unknown name is an InputError that lists the others."""
+        if name not in self:
+            own = [f"{dataset.name}:PATH" for dataset in DATASETS.values() if dataset.takes_path]
+            raise InputError(f"unknown scenario {name!r}; choose from {', '.join([*self, *own])}")
+        return self[name]
+
+    def __getitem__(self, name: str) -> Scenario:
+        if not super().__contains__(name) and _is_dataset(name):
+            return Scenario.within(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and _is_dataset(name))
+
+    def __iter__(self) -> Iterator[str]:
+        within = (name for name, dataset in DATASETS.items() if not dataset.takes_path and dataset.splits.complete)
+        return iter(dict.fromkeys([*super().__iter__(), *within]))
+
+
+def _is_dataset(name: str) -> bool:
+    plain, _, path = name.partition(":")
+    return plain in DATASETS and DATASETS[plain].splits.complete and bool(path) == DATASETS[plain].takes_path
+
+
+_OMNIGLOT = Source("omniglot", "all-but-latin")
+SCENARIOS: Registry[Scenario] = _Scenarios(
+    "scenario",
+    {
+        scenario.name: scenario
+        for scenario in (
+            Scenario.across("mini-imagenet-to-cub", Source("mini-imagenet", "train"), "cub"),
+            Scenario.across("omniglot-to-emnist", _OMNIGLOT, "emnist"),
+            Scenario.across("omniglot-to-chars74k", _OMNIGLOT, "chars74k"),
+            Scenario.across("tiny-imagenet-to-cub", Source("tiny-imagenet", "train"), "cub"),
+        )
+    },
+    "polyshot.scenarios",
+)
 
 
 def load_scenario(name: str, root: Path | str | None = None, rotations: bool = False) -> Scenario:
-    """A scenario by name, or `folder:PATH` and `embeddings:PATH` with splits of their own.
+    """Return a scenario, whose classes are loaded when they are first asked for.
 
-    `rotations` makes four training classes of each, turned by 90 degrees (characters).
+    Parameters
+    ----------
+    name : str
+        A registered scenario, a data set with train, validation and test classes, `folder:PATH` or `embeddings:PATH`.
+    root : path, optional
+        The folder of packed files; else $POLYSHOT_DATA, else the user's cache folder.
+    rotations : bool
+        Whether to make four training classes of each, turned by 0, 90, 180 and 270 degrees (characters).
+
+    Examples
+    --------
+    >>> from polyshot.data import load_scenario
+    >>> load_scenario("omniglot-to-emnist").title
+    'Omniglot→EMNIST'
     """
-    if name in SCENARIOS:
-        return Scenario(name, _SOURCES[name], root, rotations)
-    if name.partition(":")[0] in {"folder", "embeddings"}:
-        return Scenario(name, _within(name), root, rotations)
-    raise InputError(f"no scenario {name!r}; there is {', '.join(SCENARIOS)}, folder:PATH and embeddings:PATH")
+    return replace(SCENARIOS.find(name), root=root, rotations=rotations)

@@ -1,8 +1,8 @@
-"""From stored examples to what a network takes: the protocol's transforms, on whole batches.
+"""The protocol's transforms: from stored examples to what a network takes, on whole batches.
 
-A transform is a callable (examples, rng) -> float32 tensor; `rng` is a numpy Generator, so that an
-episode's augmentation follows from its seed alone. Plain torch: an augmentation library would be a large
-dependency for 60 lines, and none matches the jitter (Pillow's ImageEnhance, as in Chen et al.'s code).
+A transform is a callable (examples, rng) -> float32 tensor. `rng` is a numpy Generator, so that an episode's
+augmentation follows from its seed alone. This is plain torch: an augmentation library would be a large dependency for
+60 lines, and none matches the jitter (Pillow's ImageEnhance, as in Chen et al.'s code).
 """
 
 from collections.abc import Callable
@@ -23,29 +23,34 @@ _GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow
 
 
 def identity(x: Float[Tensor, "n ..."], rng: np.random.Generator) -> Float[Tensor, "n ..."]:
-    """Embeddings, or features of any shape, as they are."""
+    """Return embeddings, or features of any shape, as they are."""
     return x
 
 
 def scale_characters(x: UInt8[Tensor, "n c h w"], rng: np.random.Generator) -> Float[Tensor, "n c h w"]:
-    """Characters in [0, 1], ink = 1; no augmentation."""
+    """Scale characters to [0, 1], ink = 1; no augmentation."""
     return x.to(torch.float32).div_(255)
 
 
 def normalize(x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n 3 h w"]:
-    """Pixels in [0, 1] to ImageNet's zero mean and unit deviation, in place."""
+    """Subtract ImageNet's mean from pixels in [0, 1] and divide by its deviation, in place."""
     return x.sub_(torch.tensor(IMAGENET_MEAN)[:, None, None]).div_(torch.tensor(IMAGENET_STD)[:, None, None])
+
+
+def uncropped(size: int) -> int:
+    """Return the side to which a test image is resized before its centre of `size` pixels is cropped."""
+    return int(size * 1.15)
 
 
 @dataclass(frozen=True)
 class NaturalTest:
-    """Resize to 1.15 x size, centre crop to size, normalise."""
+    """Resize to 1.15 x size, crop the centre of size, normalise."""
 
     size: int = 84
 
     def __call__(self, x: UInt8[Tensor, "n 3 h w"], rng: np.random.Generator) -> Float[Tensor, "n 3 s s"]:
         """Deterministic: `rng` is not used."""
-        full = int(self.size * 1.15)
+        full = uncropped(self.size)
         start = (full - self.size) // 2
         x = F.interpolate(x.to(torch.float32), size=(full, full), mode="bilinear", antialias=True)
         crop = x[..., start : start + self.size, start : start + self.size]
@@ -69,7 +74,7 @@ class NaturalTrain:
 
 
 def random_boxes(n: int, height: int, width: int, rng: np.random.Generator) -> Float[Tensor, "n 4"]:
-    """Crops (centre x, centre y, width, height) as fractions of the image.
+    """Draw crops (centre x, centre y, width, height) as fractions of the image.
 
     Inception's rule: area 8 to 100 %, aspect 3/4 to 4/3, ten attempts to fit, then the whole image.
     """
@@ -86,7 +91,7 @@ def random_boxes(n: int, height: int, width: int, rng: np.random.Generator) -> F
 def crop_resize(
     x: Float[Tensor, "n c h w"], box: Float[Tensor, "n 4"], flip: Float[Tensor, "n"], size: int
 ) -> Float[Tensor, "n c s s"]:
-    """Cut each image's box out and resize it bilinearly; flip = -1 mirrors it."""
+    """Cut out each image's box and resize it bilinearly; flip = -1 mirrors it."""
     theta = torch.zeros(len(x), 2, 3)
     theta[:, 0, 0], theta[:, 1, 1] = box[:, 2] * flip, box[:, 3]
     theta[:, :, 2] = 2 * box[:, :2] - 1
@@ -95,7 +100,7 @@ def crop_resize(
 
 
 def color_jitter(x: Float[Tensor, "n 3 h w"], factors: Float[Tensor, "3 n 1 1 1"]) -> Float[Tensor, "n 3 h w"]:
-    """Pillow's ImageEnhance Brightness, Contrast and Color by the given factors, on pixels in [0, 1]."""
+    """Change brightness, contrast and colour by the given factors as Pillow's ImageEnhance, on pixels in [0, 1]."""
     brightness, contrast, color = factors
     x = (x * brightness).clamp_(0, 1)
     x = torch.lerp(_grey(x).mean(dim=(1, 2, 3), keepdim=True), x, contrast).clamp_(0, 1)

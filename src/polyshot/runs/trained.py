@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from polyshot.data.packed import Packed, read_arrays, read_packed
+from polyshot.data.npz import read_arrays
+from polyshot.data.packed import Packed, read_packed
 from polyshot.data.sets.folder import class_files, image_files
 from polyshot.errors import DataError, InputError
 from polyshot.methods import FewShotMethod, Predictor

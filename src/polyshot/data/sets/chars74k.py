@@ -6,21 +6,22 @@ from pathlib import Path
 import numpy as np
 from PIL import ImageOps
 
-from polyshot.data.dataset import DataSet, Splits
-from polyshot.data.images import Progress, centre_character, map_images, open_image
+from polyshot.data.class_splits import Splits
+from polyshot.data.dataset import DataSet
+from polyshot.data.images import OnProgress, centre_character, map_images, open_image
 from polyshot.data.packed import Array
 from polyshot.data.sets.emnist import CHARACTERS
 from polyshot.errors import DataError
 
 
-def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
-    """The unpacked EnglishHnd folder: `.../Img/Sample001` to `Sample062`, dark pen on white."""
+def read(path: Path, size: int, progress: OnProgress) -> Mapping[str, Array]:
+    """Read the unpacked EnglishHnd folder: `.../Img/Sample001` to `Sample062`, dark pen on white."""
     files = sorted(path.rglob("Sample0[0-9][0-9]/*.png"))
     if not files:
         raise DataError(f"{path}: no Sample001/*.png in it; give {DATASET.accepts}")
     labels = np.array([int(file.parent.name[-3:]) - 1 for file in files])
     if labels.min() < 0 or labels.max() >= len(CHARACTERS):
-        raise DataError(f"{path}: sample folders must run from Sample001 to Sample062, for {CHARACTERS}")
+        raise DataError(f"{path}: the sample folders must be Sample001 to Sample062, for the characters {CHARACTERS}")
 
     def draw(file: Path) -> np.ndarray:
         ink = ImageOps.invert(open_image(file, "L"))
@@ -36,14 +37,16 @@ def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
 
 DATASET = DataSet(
     name="chars74k",
+    title="Chars74K",
     summary="handwritten digits and letters of 55 writers, grey 28x28",
     kind="characters",
     official="https://info-ee.surrey.ac.uk/CVSSP/demos/chars74k/ (EnglishHnd.tgz)",
     accepts="the unpacked EnglishHnd folder, with Img/Sample001 to Img/Sample062 in it",
-    licence="research use, cite de Campos et al. 2009",
+    licence="research use",
+    citation="de Campos et al., Character recognition in natural images, VISAPP 2009",
     read=read,
     size=28,
     n_classes=62,
-    n_examples=3410,
+    editions={"all": 3_410},
     splits=Splits.packaged("chars74k"),
 )

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from polyshot.data.dataset import DataSet, Splits
-from polyshot.data.images import Progress, encode_square, map_images
+from polyshot.data.class_splits import Splits
+from polyshot.data.dataset import DataSet
+from polyshot.data.images import OnProgress, encode_square, map_images
 from polyshot.data.packed import Array, concatenate_files
 from polyshot.errors import DataError
 
 _LISTS = ("images.txt", "classes.txt", "image_class_labels.txt")
 
 
-def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
-    """The unpacked CUB_200_2011 folder, or the folder that holds it."""
+def read(path: Path, size: int, progress: OnProgress) -> Mapping[str, Array]:
+    """Read the unpacked CUB_200_2011 folder, or the folder that holds it."""
     folder = path if (path / "images.txt").is_file() else path / "CUB_200_2011"
     if missing := [name for name in _LISTS if not (folder / name).is_file()]:
         raise DataError(f"{path}: no {', '.join(missing)} in it; give {DATASET.accepts}")
@@ -34,7 +35,7 @@ def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
 
 
 def _read_list(path: Path) -> dict[str, str]:
-    """Lines of `number value` as a dictionary."""
+    """Read lines of `number value` as a dictionary."""
     rows = [line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     if not all(len(row) == 2 and row[0].isdigit() for row in rows):
         raise DataError(f"{path}: every line must be a number and a value, as published")
@@ -43,13 +44,16 @@ def _read_list(path: Path) -> dict[str, str]:
 
 DATASET = DataSet(
     name="cub",
+    title="CUB",
     summary="photographs of 200 species of birds",
     kind="natural",
     official="https://data.caltech.edu/records/65de6-vp158 (CUB_200_2011.tgz)",
     accepts="the unpacked CUB_200_2011 folder, with images.txt, classes.txt and images/ in it",
     licence="non-commercial research",
+    citation="Wah et al., The Caltech-UCSD Birds-200-2011 dataset, Caltech, 2011",
     read=read,
     n_classes=200,
-    n_examples=11788,
+    editions={"all": 11_788},
+    classifier_epochs=200,
     splits=Splits.packaged("cub"),
 )

@@ -1,24 +1,27 @@
 """EMNIST by-class (Cohen et al., 2017): 62 handwritten digits and letters, 814,255 images."""
 
-import gzip
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from polyshot.data.dataset import DataSet, Splits
-from polyshot.data.images import Progress
-from polyshot.data.packed import UNREADABLE, Array
+from polyshot.data.class_splits import Splits
+from polyshot.data.dataset import DataSet
+from polyshot.data.images import OnProgress
+from polyshot.data.npz import UNREADABLE
+from polyshot.data.packed import Array
 from polyshot.errors import DataError
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PARTS = ("train", "test")
+_MOST_BYTES = 2**30  # of one file: EMNIST's largest has 547 million
 
 
-def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
-    """`emnist-byclass.mat`, `gzip.zip`, or the folder with the four `emnist-byclass-*.gz`."""
+def read(path: Path, size: int, progress: OnProgress) -> Mapping[str, Array]:
+    """Read `emnist-byclass.mat`, `gzip.zip`, or the folder with the four `emnist-byclass-*.gz`."""
     parts = _read_mat(path) if path.suffix == ".mat" else [_read_idx(path, part) for part in _PARTS]
     for done, (images, labels) in enumerate(parts, start=1):
         if images.ndim != 3 or images.shape[1:] != (28, 28) or len(images) != len(labels) or labels.max() > 61:
@@ -37,16 +40,19 @@ def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
 
 
 def _read_idx(path: Path, part: str) -> tuple[Array, Array]:
-    """Images [n, 28, 28] and labels [n] of one part from the gzipped idx files."""
+    """Read images [n, 28, 28] and labels [n] of one part from the gzipped idx files."""
     arrays = []
     for content, magic in (("images-idx3", b"\0\0\x08\x03"), ("labels-idx1", b"\0\0\x08\x01")):
         name = f"emnist-byclass-{part}-{content}-ubyte.gz"
         try:
-            raw = gzip.decompress(_find(path, name))
+            gzip = zlib.decompressobj(wbits=31)
+            raw = gzip.decompress(_find(path, name), _MOST_BYTES)
+            if not gzip.eof:
+                raise EOFError("it is cut short, or too large")
             dimensions = raw[3] if raw[:4] == magic else 0
             shape = np.frombuffer(raw, ">u4", dimensions, 4)
         except UNREADABLE as error:
-            raise DataError(f"{path}: {name} is not a whole gzip file ({error}); fetch it again") from error
+            raise DataError(f"{path}: {name} is not a complete gzip file ({error}); fetch it again") from error
         data = np.frombuffer(raw, np.uint8, offset=min(len(raw), 4 + 4 * dimensions))
         if not dimensions or len(data) != np.prod(shape, dtype=np.int64):
             raise DataError(f"{path}: {name} is not an idx file of EMNIST, or is cut short; fetch it again")
@@ -55,20 +61,20 @@ def _read_idx(path: Path, part: str) -> tuple[Array, Array]:
 
 
 def _find(path: Path, name: str) -> bytes:
-    """The bytes of one published file, in a folder or in a zip."""
+    """Return the bytes of one published file, in a folder or in a zip."""
     if path.is_dir():
         found = sorted(path.rglob(name))
         if found:
             return found[0].read_bytes()
     elif zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            if members := [m for m in archive.namelist() if m.rsplit("/", 1)[-1] == name]:
-                return archive.read(members[0])
+            if members := [m for m in archive.infolist() if m.filename.rsplit("/", 1)[-1] == name]:
+                return archive.open(members[0]).read(_MOST_BYTES)
     raise DataError(f"{path}: no {name} in it; give {DATASET.accepts}")
 
 
 def _read_mat(path: Path) -> list[tuple[Array, Array]]:
-    """The same from the MATLAB file."""
+    """Read the same from the MATLAB file."""
     from scipy.io import loadmat  # here, because it is slow to import
     from scipy.io.matlab import MatReadError
 
@@ -81,20 +87,22 @@ def _read_mat(path: Path) -> list[tuple[Array, Array]]:
             )
             for part in _PARTS
         ]
-    except (*UNREADABLE, LookupError, TypeError, MatReadError) as error:
+    except (*UNREADABLE, MatReadError) as error:
         raise DataError(f"{path}: not EMNIST's emnist-byclass.mat, or damaged ({error}); fetch it again") from error
 
 
 DATASET = DataSet(
     name="emnist",
+    title="EMNIST",
     summary="handwritten digits and letters, by class, grey 28x28",
     kind="characters",
     official="https://www.nist.gov/itl/products-and-services/emnist-dataset (gzip.zip or matlab.zip)",
     accepts="gzip.zip, a folder with its four emnist-byclass-*-ubyte.gz, or matlab.zip's emnist-byclass.mat",
     licence="public domain (NIST)",
+    citation="Cohen et al., EMNIST: an extension of MNIST to handwritten letters, IJCNN 2017",
     read=read,
     size=28,
     n_classes=62,
-    n_examples=814255,
+    editions={"official test split": 116_323, "all": 814_255},
     splits=Splits.packaged("emnist"),
 )

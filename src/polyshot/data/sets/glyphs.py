@@ -1,8 +1,8 @@
 """Characters drawn from the DejaVu fonts that come with matplotlib: a data set that needs no file.
 
-A class is a letter or digit that at least four of the twelve faces have; letters that look the same
-(Latin A, Greek Alpha) are one class, that of the first script. An example is a face, chosen anew for each,
-under a random affine map and a smooth random warp. Classes are split by script.
+A class is a letter or digit that at least four of the twelve faces have. Letters that look the same (Latin A, Greek
+Alpha) are one class, that of the first script. An example is a random face under a random affine map and a smooth
+random warp. Classes are split by script.
 """
 
 import hashlib
@@ -18,39 +18,28 @@ from jaxtyping import Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from polyshot.data.dataset import DataSet, Splits
-from polyshot.data.images import Progress, ignore_progress
+from polyshot.data.class_splits import Splits
+from polyshot.data.dataset import DataSet
 from polyshot.data.packed import Array
 
 SEED = 2021
-EXAMPLES = 24  # a class
+EXAMPLES = 24  # per class
 _CANVAS = 56  # drawn at twice the size, then averaged down
 _MIN_FACES = 4
 _SPLITS = Splits.packaged("glyphs")
 
 
-def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
-    """Draw the whole set; `path` is not used: the fonts are matplotlib's."""
-    return draw(SEED, progress)
-
-
-def draw(seed: int, progress: Progress = ignore_progress) -> Mapping[str, Array]:
-    """All classes, EXAMPLES each, 28x28, 255 = ink; the same seed gives the same images."""
+def draw(seed: int = SEED) -> Mapping[str, Array]:
+    """Draw all classes, EXAMPLES each, 28x28, 255 = ink; the same seed gives the same images."""
     rng = np.random.default_rng(seed)
     names, masters = [], []
-    classes = list(_classes())
-    for done, (name, faces) in enumerate(classes, start=1):
-        # every face once or more before any is repeated too often
+    for name, faces in _classes():
+        # every face is used before any is used again
         order = np.concatenate([rng.permutation(len(faces)) for _ in range(-(-EXAMPLES // len(faces)))])
         names.append(name)
         masters.append(faces[order[:EXAMPLES]])
-        progress(done, 2 * len(classes))
-    images = []
-    for done, examples in enumerate(masters, start=1):
-        images.append(jitter(torch.from_numpy(examples), rng))
-        progress(len(classes) + done, 2 * len(classes))
     return {
-        "images": torch.cat(images).numpy(),
+        "images": torch.cat([jitter(torch.from_numpy(examples), rng) for examples in masters]).numpy(),
         "labels": np.repeat(np.arange(len(names), dtype=np.int16), EXAMPLES),
         "class_names": np.array(names),
         "seed": np.array(seed),
@@ -58,7 +47,7 @@ def draw(seed: int, progress: Progress = ignore_progress) -> Mapping[str, Array]
 
 
 def fingerprint() -> str:
-    """Changes with all that the drawn pixels depend on: fonts, Pillow, this file."""
+    """Return a text that changes with everything that the pixels depend on: fonts, Pillow, this file."""
     digest = hashlib.sha256(f"{PIL.__version__} {SEED}".encode())
     for file in [Path(__file__), *font_files()]:
         digest.update(file.read_bytes())
@@ -66,7 +55,7 @@ def fingerprint() -> str:
 
 
 def font_files() -> list[Path]:
-    """The twelve DejaVu faces, DejaVuSans first."""
+    """Return the twelve DejaVu faces, DejaVuSans first."""
     import matplotlib
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -75,7 +64,7 @@ def font_files() -> list[Path]:
 
 
 def _classes() -> Iterator[tuple[str, UInt8[np.ndarray, "faces side side"]]]:
-    """Names such as `GREEK/SMALL LETTER ALPHA` with the character in every face that has it."""
+    """Yield names such as `GREEK/SMALL LETTER ALPHA` with the character in every face that has it."""
     from matplotlib.ft2font import FT2Font
 
     files = font_files()
@@ -99,7 +88,7 @@ def _classes() -> Iterator[tuple[str, UInt8[np.ndarray, "faces side side"]]]:
 
 
 def _render(character: str, font: ImageFont.FreeTypeFont) -> UInt8[np.ndarray, "side side"]:
-    """One character, centred by its ink on a square canvas."""
+    """Draw one character, centred by its ink on a square canvas."""
     image = Image.new("L", (2 * _CANVAS, 2 * _CANVAS))
     ImageDraw.Draw(image).text((_CANVAS, _CANVAS), character, fill=255, font=font, anchor="mm")
     left, top, right, bottom = image.getbbox() or (0, 0, 1, 1)
@@ -126,7 +115,7 @@ def jitter(masters: UInt8[Tensor, "n side side"], rng: np.random.Generator) -> U
 
 
 def _warp(knots: Float[np.ndarray, "n 2 4 4"]) -> Float[Tensor, "n side side 2"]:
-    """Displacements of a 4 x 4 net, smoothly filled in."""
+    """Interpolate the displacements of a 4 x 4 net smoothly."""
     net = torch.from_numpy(knots.astype(np.float32))
     filled = F.interpolate(net, size=(_CANVAS, _CANVAS), mode="bicubic", align_corners=True)
     return filled.permute(0, 2, 3, 1)
@@ -134,12 +123,14 @@ def _warp(knots: Float[np.ndarray, "n 2 4 4"]) -> Float[Tensor, "n side side 2"]
 
 DATASET = DataSet(
     name="glyphs",
+    title="glyphs",
     summary="letters of 13 scripts drawn from the DejaVu fonts, built in",
     kind="characters",
     official="built in: drawn from the DejaVu fonts of matplotlib, and kept in the cache folder",
-    accepts="nothing; it is drawn when first used",
-    licence="the fonts': Bitstream Vera and DejaVu, free",
-    read=read,
+    licence="that of the fonts (Bitstream Vera and DejaVu, free)",
+    citation="polyshot",
+    make=draw,
+    version=fingerprint,
     size=28,
     splits=_SPLITS,
 )

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from polyshot.data.dataset import DataSet, Splits
-from polyshot.data.images import Progress, encode_pixels, encode_square, map_images
+from polyshot.data.class_splits import Splits
+from polyshot.data.dataset import DataSet
+from polyshot.data.images import OnProgress, encode_pixels, encode_square, map_images
 from polyshot.data.packed import Array, concatenate_files
 from polyshot.data.pickles import read_plain_pickle
 from polyshot.errors import DataError
@@ -17,8 +18,8 @@ _SPLITS = Splits.packaged("mini-imagenet")
 _FILE_PARTS = {"train": "train", "val": "validation", "test": "test"}  # part of a file's name: our split
 
 
-def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
-    """Pickles, csv splits with images/, or image folders named by WordNet id; looked for in that order."""
+def read(path: Path, size: int, progress: OnProgress) -> Mapping[str, Array]:
+    """Read pickles, csv splits with images/, or image folders named by WordNet id; looked for in that order."""
     if pickles := _part_files(path, ".pkl") or _part_files(path, ".pickle"):
         pixels, wnids = _read_pickles(pickles)
         names = [f"image {i} ({wnid})" for i, wnid in enumerate(wnids)]
@@ -30,7 +31,9 @@ def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
     classes = sorted(set(wnids))
     known = {wnid for members in _SPLITS.members.values() for wnid in members}
     if unknown := set(classes) - known:
-        raise DataError(f"{path}: {', '.join(sorted(unknown)[:5])} are no classes of mini-ImageNet's published split")
+        raise DataError(
+            f"{path}: {', '.join(sorted(unknown)[:5])} not in mini-ImageNet's published split; expected its WordNet ids"
+        )
     label = {wnid: i for i, wnid in enumerate(classes)}
     return {
         **concatenate_files(blobs),
@@ -40,7 +43,7 @@ def read(path: Path, size: int, progress: Progress) -> Mapping[str, Array]:
 
 
 def _part_files(path: Path, suffix: str) -> dict[str, Path]:
-    """Files of the three parts, by split; the part is the last of train, val or test in the file's name."""
+    """Find the files of the three parts, by split; the last of train, val and test in a file's name is its part."""
     parts: dict[str, Path] = {}
     for file in sorted(path.glob(f"*{suffix}")):
         places = {part: file.stem.rfind(part) for part in _FILE_PARTS}
@@ -51,7 +54,7 @@ def _part_files(path: Path, suffix: str) -> dict[str, Path]:
 
 
 def _read_pickles(pickles: Mapping[str, Path]) -> tuple[list[Array], list[str]]:
-    """{"image_data", "class_dict"} or {"data", "labels"} caches: pixels [h, w, 3] and their WordNet ids."""
+    """Read {"image_data", "class_dict"} or {"data", "labels"} caches: pixels [h, w, 3] and their WordNet ids."""
     pixels: list[Array] = []
     wnids: list[str] = []
     for split, path in pickles.items():
@@ -66,7 +69,7 @@ def _read_pickles(pickles: Mapping[str, Path]) -> tuple[list[Array], list[str]]:
             names = _names_of_labels(content, split, path)
         else:
             raise DataError(
-                f"{path}: must hold image_data and class_dict, or data and labels; it holds "
+                f"{path}: must have image_data and class_dict, or data and labels; it has "
                 f"{', '.join(map(str, fields)) or type(content)}"
             )
         if (
@@ -84,7 +87,7 @@ def _read_pickles(pickles: Mapping[str, Path]) -> tuple[list[Array], list[str]]:
 
 
 def _names_of_labels(content: Mapping[str, Any], split: str, path: Path) -> list[str]:
-    """WordNet ids of numeric labels: from `catname2label`, else the split's ids in sorted order."""
+    """Return the WordNet ids of numeric labels: from `catname2label`, else the split's ids in sorted order."""
     labels = [int(label) for label in content["labels"]]
     if "catname2label" in content:
         name_of = {int(label): str(name) for name, label in content["catname2label"].items()}
@@ -92,22 +95,22 @@ def _names_of_labels(content: Mapping[str, Any], split: str, path: Path) -> list
         name_of = dict(zip(sorted(set(labels)), sorted(_SPLITS.members[split]), strict=False))
         if len(name_of) != len(_SPLITS.members[split]) or len(set(labels)) != len(name_of):
             raise DataError(
-                f"{path}: {len(set(labels))} classes without names; the {split} part has "
-                f"{len(_SPLITS.members[split])}, or the pickle must hold catname2label"
+                f"{path}: {len(set(labels))} classes without names; expected the "
+                f"{len(_SPLITS.members[split])} of the {split} part, or the field catname2label"
             )
     return [name_of.get(label, "") for label in labels]
 
 
 def _read_csv(tables: Mapping[str, Path], images: Path) -> tuple[list[Path], list[str]]:
-    """Ravi & Larochelle's `filename,label` tables, images in images/ or images/<label>/."""
+    """Read Ravi & Larochelle's `filename,label` tables, with images in images/ or images/<label>/."""
     files: list[Path] = []
     wnids: list[str] = []
     missing: list[str] = []
     for table in tables.values():
         with table.open(newline="", encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))
-        if not rows or not {"filename", "label"} <= set(rows[0]):
-            raise DataError(f"{table}: must be a table with the columns filename,label")
+        if not rows or not all(row.get("filename") and row.get("label") for row in rows):
+            raise DataError(f"{table}: must be a table with the columns filename,label, both filled in every row")
         for row in rows:
             places = [images / row["filename"], images / row["label"] / row["filename"]]
             found = next((place for place in places if place.is_file()), None)
@@ -122,7 +125,7 @@ def _read_csv(tables: Mapping[str, Path], images: Path) -> tuple[list[Path], lis
 
 
 def _read_folders(path: Path) -> tuple[list[Path], list[str]]:
-    """`<wnid>/*.jpg`, also below train/, val/ and test/ or images/."""
+    """Find `<wnid>/*.jpg`, also below train/, val/ and test/ or images/."""
     files = sorted(f for pattern in ("n*/*", "*/n*/*") for f in path.glob(pattern) if f.is_file())
     if not files:
         raise DataError(f"{path}: no image folders n01532829/ ..., csv files or pickles in it; give {DATASET.accepts}")
@@ -131,15 +134,17 @@ def _read_folders(path: Path) -> tuple[list[Path], list[str]]:
 
 DATASET = DataSet(
     name="mini-imagenet",
+    title="mini-ImageNet",
     summary="100 classes of ImageNet, 600 images each",
     kind="natural",
     official="https://github.com/yaoyao-liu/mini-imagenet-tools (made from ILSVRC 2012; csv splits: "
     "https://github.com/twitter-research/meta-learning-lstm)",
-    accepts="a folder with one sub-folder a WordNet id (also below train/, val/, test/), or with train.csv, "
+    accepts="a folder with one sub-folder per WordNet id (also below train/, val/, test/), or with train.csv, "
     "val.csv, test.csv and images/, or with the three pickles of the usual caches",
-    licence="non-commercial research",
+    licence="non-commercial research (ImageNet's terms)",
+    citation="Vinyals et al., Matching networks, NeurIPS 2016; split: Ravi & Larochelle, ICLR 2017",
     read=read,
     n_classes=100,
-    n_examples=60000,
+    editions={"all": 60_000},
     splits=_SPLITS,
 )

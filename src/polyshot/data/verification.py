@@ -1,4 +1,4 @@
-"""Is a data set what it should be? Fields, counts, splits, checksums, and that every image decodes."""
+"""Whether a data set is what it should be: fields, counts, splits, checksums, and that every image decodes."""
 
 import json
 from collections.abc import Iterator
@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from polyshot.data.dataset import DataSet
+from polyshot.data.loading import find_splits, read_dataset
 from polyshot.data.packed import Packed, checksum, own_checksums
-from polyshot.data.registry import find_dataset, find_splits, read_dataset
+from polyshot.data.registry import find_dataset
 from polyshot.errors import DataError
 
 
 class Check(NamedTuple):
-    """One thing that was looked at; `detail` says what was found, and what was expected if it failed."""
+    """One thing that was checked; `detail` says what was found, and what was expected if it failed."""
 
     what: str
     passed: bool
@@ -22,27 +24,46 @@ class Check(NamedTuple):
 
 
 def verify(name: str, root: Path | str | None = None) -> list[Check]:
-    """All checks of one data set; a file that is missing or malformed raises DataError."""
-    packed = read_dataset(name, root)
-    return [*_counts(name, packed), *_splits(name, packed, root), _checksums(packed), _decoding(packed)]
+    """Check a data set: counts and edition, splits, checksums, and that every example can be read.
+
+    Parameters
+    ----------
+    name : str
+        A registered data set, `folder:PATH` or `embeddings:PATH`.
+    root : path, optional
+        The folder of packed files; else $POLYSHOT_DATA, else the user's cache folder.
+
+    Returns
+    -------
+    list of Check
+        Every check with its outcome. A file that is missing or malformed raises DataError.
+    """
+    dataset, packed = find_dataset(name), read_dataset(name, root)
+    return [*_counts(dataset, packed), *_splits(dataset, packed), _checksums(packed), _decoding(packed)]
 
 
-def _counts(name: str, packed: Packed) -> Iterator[Check]:
-    dataset = find_dataset(name)
+def _counts(dataset: DataSet, packed: Packed) -> Iterator[Check]:
     sizes = np.bincount(packed.labels[packed.labels >= 0], minlength=len(packed.class_names))
     empty = [packed.class_names[c] for c in np.flatnonzero(sizes == 0)]
     yield _count("classes", len(sizes), dataset.n_classes)
-    # the packed Tiny-ImageNet may be cut down, so that its number of images is not fixed
-    yield _count("examples", len(packed), dataset.n_examples)
+    yield _edition(dataset, len(packed))
     yield Check(
-        "examples a class",
+        "examples per class",
         not empty,
         f"{sizes.min()} to {sizes.max()}{'; none in ' if empty else ''}{', '.join(empty)}",
     )
 
 
-def _splits(name: str, packed: Packed, root: Path | str | None) -> Iterator[Check]:
-    splits = find_splits(name, root)
+def _edition(dataset: DataSet, found: int) -> Check:
+    edition = dataset.edition(found)
+    if edition is None and dataset.editions:
+        expected = " or ".join(f"{size:,} ({name})" for name, size in dataset.editions.items())
+        return Check("examples", False, f"{found:,}, but expected {expected}")
+    return Check("examples", True, edition or f"{found:,}")
+
+
+def _splits(dataset: DataSet, packed: Packed) -> Iterator[Check]:
+    splits = find_splits(dataset, packed)
     for split in splits.members:
         try:
             classes = splits.classes(split, packed)
@@ -55,7 +76,7 @@ def _splits(name: str, packed: Packed, root: Path | str | None) -> Iterator[Chec
 
 
 def _checksums(packed: Packed) -> Check:
-    """Against the checksums the file carries, or those we recorded for files made by hand."""
+    """Against the checksums in the file, or those that this package has recorded for it."""
     recorded = json.loads(files("polyshot.data").joinpath("checksums.json").read_text())
     expected = own_checksums(packed) or recorded.get(packed.source.name, {})
     wrong = [f for f, s in expected.items() if f not in packed.arrays or checksum(packed.arrays[f]) != s]
@@ -68,10 +89,10 @@ def _decoding(packed: Packed) -> Check:
     try:
         shape = list(packed.examples(np.arange(len(packed))).shape[1:])
     except DataError as error:
-        return Check("every example reads", False, str(error))
-    return Check("every example reads", True, f"each of shape {shape}")
+        return Check("every example can be read", False, str(error))
+    return Check("every example can be read", True, f"each of shape {shape}")
 
 
 def _count(what: str, found: int, expected: int | None) -> Check:
     good = expected is None or found == expected
-    return Check(what, good, f"{found:,}" if good else f"{found:,}, and {expected:,} were expected")
+    return Check(what, good, f"{found:,}" if good else f"{found:,}, but expected {expected:,}")

@@ -34,10 +34,10 @@ bench-estimator: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator
 
 results: $(VENV)/.runtime
-	$(BIN)/python results/run.py
+	$(BIN)/python -m paper.run
 
 results-page: $(VENV)/.runtime
-	$(BIN)/python results/page.py
+	$(BIN)/python -m paper.page
 
 clean:
 	rm -rf $(VENV)

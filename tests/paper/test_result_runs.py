@@ -1,61 +1,64 @@
-"""The runs under results/: every TOML file is a configuration, and every result is of the configuration beside it."""
+"""The paper's runs: every TOML file is a configuration, every result belongs to the one of its name."""
 
-import importlib.util
 import shutil
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from paper import page, run
 from polyshot.evaluation.results import find_results
 from polyshot.runs.config import TrainingConfig, read_toml
 
-RESULTS = Path(__file__).parents[2] / "results"
-FILES = sorted(RESULTS.rglob("*.toml"))
+FILES = sorted(run.CONFIGURATIONS.rglob("*.toml"))
+MOST_BYTES = 5_000_000
 
 
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, RESULTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(RESULTS).with_suffix("").as_posix())
-def test_a_run_is_a_configuration_and_its_results_are_of_it(file: Path) -> None:
+@pytest.mark.parametrize("file", FILES, ids=lambda file: run.place_of(file).as_posix())
+def test_a_run_is_a_configuration_and_its_results_belong_to_it(file: Path) -> None:
     values = read_toml(file)
-    TrainingConfig.from_mapping(values, str(file))
-    assert values["shots"] == (1 if file.parent.name == "1-shot" else 5)
-    if file.with_suffix("").is_dir():
-        for result in find_results([file.with_suffix("")]):
-            known = {**result.training, **result.training["options"]}
-            assert {name: known[name] for name in values if name != "options"} == {
-                name: value for name, value in values.items() if name != "options"
-            }
-            assert values.get("options", {}).items() <= result.training["options"].items()
+    config = TrainingConfig.from_mapping(values, str(file))
+    assert config.shots == (1 if file.parent.name == "1-shot" else 5)
+    folder = run.RESULTS / run.place_of(file)
+    for result in find_results([folder]) if folder.is_dir() else []:
+        known = {**result.training, **result.training["options"]}
+        assert {name: known[name] for name in values if name != "options"} == {
+            name: value for name, value in values.items() if name != "options"
+        }
+        assert values.get("options", {}).items() <= result.training["options"].items()
 
 
-def test_make_results_skips_the_runs_that_the_page_shows_and_no_other(tmp_path: Path) -> None:
-    run = load_script("run")
-    shown = [file for file in FILES if (file.with_suffix("") / "log.jsonl").is_file()]
-    assert [file for file in FILES if run.finished(file)] == shown
-    copy = tmp_path / "1-shot" / "protonet"
-    shutil.copytree(RESULTS / "omniglot-to-chars74k" / "1-shot" / "protonet", copy)
-    toml = (RESULTS / "omniglot-to-chars74k" / "1-shot" / "protonet.toml").read_text("utf-8")
-    file = copy.with_suffix(".toml")
-    file.write_text(toml, "utf-8")
-    assert run.finished(file)
-    file.write_text(toml.replace("epochs = 50", "epochs = 60"), "utf-8")
-    assert not run.finished(file)
-    file.write_text(toml, "utf-8")
-    (copy / "out-of-episode.json").unlink()
-    assert not run.finished(file)
+def test_finished_runs_are_skipped_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Path("omniglot-to-chars74k/1-shot/protonet")
+    for name, folder in (("CONFIGURATIONS", "runs"), ("RESULTS", "results")):
+        target = tmp_path / folder / place
+        source = getattr(run, name) / place
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            target.parent.mkdir(parents=True)
+            shutil.copy(source.with_suffix(".toml"), target.with_suffix(".toml"))
+        monkeypatch.setattr(run, name, tmp_path / folder)
+    toml = tmp_path / "runs" / place.with_suffix(".toml")
+    assert run.is_finished(toml)
+    text = toml.read_text("utf-8")
+    toml.write_text(text.replace("epochs = 50", "epochs = 60"), "utf-8")
+    assert not run.is_finished(toml)
+    toml.write_text(text, "utf-8")
+    (tmp_path / "results" / place / "out-of-episode.json").unlink()
+    assert not run.is_finished(toml)
 
 
-def test_the_page_says_what_the_results_say() -> None:
-    page = load_script("page")
+def test_every_run_on_the_page_is_finished() -> None:
+    shown = [file for file in FILES if (run.RESULTS / run.place_of(file)).is_dir()]
+    assert shown
+    assert [run.place_of(file) for file in shown if not run.is_finished(file)] == []
+
+
+def test_the_pages_show_what_the_results_say() -> None:
     for file in page.PAGES:
         text = file.read_text("utf-8")
-        assert page.filled(text) == text, f"{file.name} is not what its results say; `make results-page` writes it anew"
+        assert page.filled(text) == text, f"{file.name} differs from its results; run `make results-page`"
+
+
+def test_committed_results_are_small() -> None:
+    assert sum(file.stat().st_size for file in run.RESULTS.rglob("*") if file.is_file()) <= MOST_BYTES

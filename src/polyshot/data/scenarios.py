@@ -11,6 +11,7 @@ from polyshot.data.loading import load
 from polyshot.data.registry import DATASETS, find_dataset
 from polyshot.errors import InputError
 from polyshot.system.registry import Registry
+from polyshot.task import Kind
 
 
 class Source(NamedTuple):
@@ -55,6 +56,11 @@ class Scenario:
     def crosses(self) -> bool:
         """Whether the test classes are of another data set than the training classes."""
         return self.sources[0].dataset != self.sources[2].dataset
+
+    @property
+    def kind(self) -> Kind:
+        """What its test examples are."""
+        return find_dataset(self.sources[2].dataset).kind
 
     @property
     def title(self) -> str:

@@ -74,6 +74,8 @@ class Result(Figures):
         Name of the test classes.
     trained_episodes : int, optional
         Training episodes (or batches) until the evaluated weights.
+    training_seconds : float
+        Processor time of the whole training; NaN if unknown.
     temperature : Temperature, optional
         The fitted temperature, if probabilities were scaled.
     packages : dict
@@ -96,6 +98,7 @@ class Result(Figures):
     test_data: str
     test_set: str = ""
     trained_episodes: int | None = None
+    training_seconds: float = float("nan")
     temperature: Temperature | None = None
     packages: dict[str, str] = field(default_factory=dict)
     seconds: float = float("nan")

@@ -2,8 +2,8 @@
 
     make results-page
 
-Everything between `<!-- results: PLACE TABLE -->` and `<!-- end -->` comes from the files in paper/results/PLACE. TABLES
-lists the kinds of table. A test checks that the pages are what this script makes.
+Everything between `<!-- results: PLACE TABLE -->` and `<!-- end -->` comes from the files in paper/results/PLACE.
+TABLES lists the kinds of table. A test checks that the pages are what this script makes.
 """
 
 import math

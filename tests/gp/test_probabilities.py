@@ -13,6 +13,7 @@ from tasks import make_task, tasks, tensor
 from polyshot.errors import InputError
 from polyshot.gp import (
     LIKELIHOODS,
+    Gaussian,
     LeastSquaresGP,
     Likelihood,
     LogisticSoftmaxGP,
@@ -270,27 +271,26 @@ def test_probabilities_of_very_many_classes_are_finite():
     assert_close(array(compiled)[0, 0], expected, 1e-6)
 
 
-class Root(Likelihood):
-    """A likelihood from outside the package: softmax of f / 2."""
+class HalfSoftmax(Likelihood):
+    """A likelihood from outside the package."""
 
-    title = "Root of softmax"
+    title = "Softmax of f / 2"
 
     def log_all(self, f):
-        return f / 2
+        return torch.log_softmax(f / 2, -1)
 
 
 def test_a_likelihood_from_outside_predicts_by_its_own_formula():
     task = make_task(n=4, n_way=3)
-    model = LeastSquaresGP()
-    args = (tensor(task.K), task.labels, model.sites(task.labels, 3), tensor(task.K_star), tensor(task.k_star_star))
-    expected = predict(model, *args, n_draws=4096, seed=0)
-    model.likelihood = Root()  # the Gaussian likelihood with noise 1 is the softmax of 2 f
-    halved = predict(model, *args, n_draws=4096, seed=0)
-    assert_close(array(halved.log_probs.exp().sum(-1)), np.ones(3), 1e-12)
-    f = array(halved.scores) / 2
-    assert (array(halved.log_probs).argmax(-1) == f.argmax(-1)).all()
-    assert array(halved.log_probs.exp()).max() < array(expected.log_probs.exp()).max()
-    with pytest.raises(InputError, match=r"'sigmoid' has no closed form for Root; use rule='monte-carlo'"):
+    args = (tensor(task.K), task.labels, task.sites, tensor(task.K_star), tensor(task.k_star_star))
+    answers = []
+    for likelihood in (HalfSoftmax(), Gaussian(noise=4.0)):  # both have the probabilities softmax(f / 2)
+        model = OneVsEachGP()
+        model.likelihood = likelihood
+        answers.append(array(predict(model, *args, seed=0).log_probs))
+    assert_close(*answers, 1e-12)
+    model.likelihood = HalfSoftmax()
+    with pytest.raises(InputError, match="'sigmoid' has no closed form for HalfSoftmax; use rule='monte-carlo'"):
         predict(model, *args, rule="sigmoid")
 
 

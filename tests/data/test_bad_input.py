@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 from polyshot.data import ClassSet, EpisodeSampler, import_dataset, load, load_scenario, verify
 from polyshot.data.packed import read_packed, write_packed
-from polyshot.data.pickles import read_plain_pickle
 from polyshot.errors import DataError, InputError
 
 
@@ -159,38 +157,6 @@ def test_a_truncated_npz_and_a_text_file_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.zeros(3))
     with pytest.raises(DataError, match=r"not a readable"):
         read_packed(tmp_path / "y.npy")
-
-
-class _Evil:
-    def __reduce__(self) -> tuple[object, ...]:
-        return (os.system, ("touch /tmp/polyshot-was-here",))
-
-
-@pytest.mark.parametrize("content", [_Evil(), {"data": [_Evil()]}, {"f": len}, {"p": Path("x")}])
-def test_a_pickle_of_anything_but_plain_arrays_is_refused(content: object, tmp_path: Path) -> None:
-    path = tmp_path / "mini-imagenet-cache-train.pkl"
-    path.write_bytes(pickle.dumps(content))
-    with pytest.raises(DataError, match=r"not a pickle of plain arrays \(it asks for"):
-        import_dataset("mini-imagenet", tmp_path, tmp_path / "root")
-    assert not Path("/tmp/polyshot-was-here").exists()
-
-
-@pytest.mark.parametrize("protocol", range(6))
-def test_plain_arrays_are_unpickled_whatever_the_protocol(protocol: int, tmp_path: Path) -> None:
-    content = {"a": np.arange(6, dtype=np.uint8).reshape(2, 3), "b": [np.int64(3), "x", b"y"], "c": (None, 1.5)}
-    path = tmp_path / "x.pkl"
-    path.write_bytes(pickle.dumps(content, protocol=protocol))
-    found = read_plain_pickle(path)
-    np.testing.assert_array_equal(found["a"], content["a"])
-    assert found["b"][:2] == [3, "x"]
-    assert found["c"] == content["c"]
-
-
-@pytest.mark.parametrize("content", [[1, 2], {"image_data": 1}, {"data": [[1]], "labels": [0]}])
-def test_a_pickle_without_the_usual_fields_is_described(content: object, tmp_path: Path) -> None:
-    (tmp_path / "train.pkl").write_bytes(pickle.dumps(content))
-    with pytest.raises(DataError, match=r"train\.pkl"):
-        import_dataset("mini-imagenet", tmp_path, tmp_path / "root")
 
 
 def test_a_missing_data_set_says_where_to_get_it(tmp_path: Path) -> None:

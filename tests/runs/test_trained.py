@@ -223,8 +223,8 @@ def test_missing_and_unfinished_runs_are_errors(embeddings: Path, tmp_path: Path
         ("broken", "query", "torn.png"),
         ("x.npz", "query", "the run takes image files, uint8 images [n, h, w]"),
         ("support", "x.npz", "got torch.float32 [4, 8]"),
-        ("support", "none.npz", "one of the fields images, jpeg or X, and holds Y"),
-        ("none.npz", "query", "one of the fields images, jpeg or X, and holds Y"),
+        ("support", "none.npz", "one of the fields images, jpeg and X, but it has Y"),
+        ("none.npz", "query", "one of the fields images, jpeg and X, but it has Y"),
     ],
 )
 def test_wrong_input_is_an_error_that_names_it(

@@ -6,6 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from polyshot.errors import PolyshotError
+from polyshot.system.text import printable
 
 
 class ErrorsAsMessages(TyperGroup):
@@ -16,5 +17,5 @@ class ErrorsAsMessages(TyperGroup):
         try:
             return super().invoke(ctx)
         except PolyshotError as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(printable(f"error: {error}", keep="\n"), err=True)
             raise typer.Exit(1) from error

@@ -1,6 +1,8 @@
 """Reads the plain arrays of an `.npz` file; its headers are checked before any memory is allocated."""
 
 import math
+import sys
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -23,6 +25,7 @@ UNREADABLE = (
     SyntaxError,
     zipfile.BadZipFile,
     zlib.error,
+    tokenize.TokenError,
 )
 _PLAIN = "biufcmMSU"  # kinds of dtype without pointers
 _ALWAYS_ALLOWED = 2**30  # bytes
@@ -68,6 +71,8 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[Any]:
     with archive.open(info) as member:
         array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
         member.read(1)  # at the end of the member its checksum is compared
+    if dtype.kind == "U" and (np.frombuffer(array.tobytes(), f"{dtype.str[0]}u4") > sys.maxunicode).any():
+        raise ValueError(f"{info.filename} has numbers that stand for no character")
     return array
 
 

@@ -123,8 +123,13 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    return b""
+
+
 _KNOWN: Mapping[tuple[str, str], Any] = {
     ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): _no_bytes,  # as protocols 0 to 2 write b""
     ("collections", "OrderedDict"): dict,
     ("numpy", "dtype"): _Dtype,
     ("numpy", "ndarray"): None,

@@ -1,6 +1,7 @@
 """Whether a data set is what it should be: fields, counts, splits, checksums, and that every image decodes."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -45,7 +46,11 @@ def verify(name: str, root: Path | str | None = None) -> list[Check]:
 def _counts(dataset: DataSet, packed: Packed) -> Iterator[Check]:
     sizes = np.bincount(packed.labels[packed.labels >= 0], minlength=len(packed.class_names))
     empty = [packed.class_names[c] for c in np.flatnonzero(sizes == 0)]
+    equal = sorted(key for key, n in Counter(packed.class_keys).items() if n > 1)
     yield _count("classes", len(sizes), dataset.n_classes)
+    yield Check(
+        "class names", not equal, f"more than one class is called {', '.join(equal)}" if equal else "all differ"
+    )
     yield _edition(dataset, len(packed))
     yield Check(
         "examples per class",

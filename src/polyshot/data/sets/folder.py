@@ -10,6 +10,7 @@ from polyshot.data.dataset import DataSet
 from polyshot.data.images import FORMATS, OnProgress, encode_square, map_images
 from polyshot.data.packed import Array, concatenate_files
 from polyshot.errors import DataError
+from polyshot.system.text import printable
 
 
 def read(path: Path, size: int, progress: OnProgress) -> Mapping[str, Array]:
@@ -28,11 +29,14 @@ def class_files(path: Path) -> dict[str, list[Path]]:
     """Return the image files of each class, one sub-folder per class."""
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
-    classes = sorted(d.name for d in path.iterdir() if d.is_dir() and not d.name.startswith("."))
-    if not classes:
+    folders = sorted(d for d in path.iterdir() if d.is_dir() and not d.name.startswith("."))
+    if not folders:
         raise DataError(f"{path}: has no sub-folders; put the images of each class into a sub-folder with its name")
-    files = {name: image_files(path / name) for name in classes}
-    if empty := [name for name in classes if not files[name]]:
+    # a folder's name may hold anything; from here on it can be printed, encoded and written
+    files = {printable(folder.name): image_files(folder) for folder in folders}
+    if len(files) < len(folders):
+        raise DataError(f"{path}: two class folders have the same name when it is printed; rename one")
+    if empty := [name for name in files if not files[name]]:
         raise DataError(
             f"{path}: no images in the class folders {', '.join(empty)}; add {', '.join(FORMATS)} files, or remove"
         )

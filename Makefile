@@ -12,7 +12,7 @@ endif
 .PHONY: demo test format bench bench-estimator results results-page clean
 
 demo: $(VENV)/.runtime
-	$(BIN)/python -m polyshot.cli.demo
+	$(BIN)/polyshot demo
 
 test: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -46,7 +46,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) -e .
+	$(PIP) -e '.[all]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

@@ -26,7 +26,7 @@ from polyshot.evaluation.summaries import summarise
 from polyshot.gp import unit_rows
 from polyshot.methods import FewShotMethod
 from polyshot.runs.features import on_features
-from polyshot.runs.trainer import TO_CALIBRATE
+from polyshot.runs.validation import TO_CALIBRATE
 
 MEASURES = ("accuracy", "ece", "brier", "log_likelihood")
 

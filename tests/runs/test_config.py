@@ -1,29 +1,24 @@
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
-from polyshot.cli import app
-from polyshot.data import ClassSet
-from polyshot.data.transforms import identity
+from polyshot.cli import app, load_command
+from polyshot.data import load
 from polyshot.errors import InputError
-from polyshot.runs.config import TrainingConfig, read_toml
-
-
-def classes(name: str, n_each: int = 20) -> ClassSet:
-    y = torch.from_numpy(np.repeat(np.arange(3), n_each))
-    return ClassSet(name, torch.zeros(len(y), 1), y, ("a", "b", "c"), identity)
+from polyshot.runs.config import OPTION_FLAGS, TrainingConfig, read_toml
+from polyshot.system.settings import field_settings
+from small_runs import write_characters
 
 
 def completed(
-    method: str = "ove-gp", name: str = "cub train", shape: tuple[int, ...] = (3, 84, 84), **settings: Any
+    method: str = "ove-gp", smallest_class: int = 60, classifier_epochs: int = 200, **settings: Any
 ) -> TrainingConfig:
-    return TrainingConfig(method, "cub", **settings).completed(classes(name, 60), shape, 37)
+    return TrainingConfig(method, "cub", **settings).completed(smallest_class, classifier_epochs, 37)
 
 
 @pytest.mark.parametrize(("shots", "epochs"), [(1, 600), (5, 400)])
@@ -34,18 +29,15 @@ def test_defaults_are_the_papers_protocol(shots: int, epochs: int) -> None:
     assert (config.options["n_chains"], config.options["n_steps"], config.options["test_steps"]) == (20, 1, 50)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "epochs"),
-    [
-        ("omniglot all-but-latin", (1, 28, 28), 5),
-        ("cub train", (3, 84, 84), 200),
-        ("mini-imagenet train", (3, 84, 84), 400),
-    ],
-)
 @pytest.mark.parametrize("method", ["feature-transfer", "baseline++"])
-def test_methods_on_batches_pass_over_the_data(method: str, name: str, shape: tuple[int, ...], epochs: int) -> None:
-    config = completed(method, name, shape)
-    assert (config.epochs, config.episodes_per_epoch, config.batch_size) == (epochs, 37, 16)
+def test_methods_on_batches_pass_over_the_data_as_often_as_the_data_set_says(method: str) -> None:
+    config = completed(method, classifier_epochs=11)
+    assert (config.epochs, config.episodes_per_epoch, config.batch_size) == (11, 37, 16)
+    assert completed(method, classifier_epochs=40, budget="quick").epochs == 2
+
+
+def test_a_character_set_asks_for_five_passes(tmp_path: Path) -> None:
+    assert load("omniglot", "all", root=write_characters(tmp_path)).classifier_epochs == 5
 
 
 def test_maml_takes_several_tasks_a_step() -> None:
@@ -60,14 +52,13 @@ def test_quick_is_a_twentieth_and_what_is_given_stays() -> None:
 
 
 def test_omniglots_twenty_drawings_leave_fifteen_queries() -> None:
-    config = TrainingConfig("protonet", "omniglot-to-emnist").completed(classes("omniglot", 20), (1, 28, 28), 1)
-    assert config.queries == 15
+    assert completed("protonet", smallest_class=20).queries == 15
 
 
 def test_completing_twice_changes_nothing_and_json_keeps_all() -> None:
     config = completed(options={"objective": "ml", "n_chains": "7"})
-    assert config.completed(classes("other", 3), (1, 28, 28), 1) == config
-    assert TrainingConfig.from_mapping(json.loads(config.as_json())) == config
+    assert config.completed(3, 7, 1) == config
+    assert TrainingConfig.from_mapping(json.loads(json.dumps(config.as_dict()))) == config
     assert config.options["n_chains"] == 7
 
 
@@ -78,7 +69,7 @@ def test_a_toml_file_says_the_same_as_flags(tmp_path: Path, monkeypatch: pytest.
         "learning_rate = 0.01\npatience = 3\nrotations = true\nseed = 4\n[options]\nn_chains = 5\n"
     )
     seen: list[TrainingConfig] = []
-    monkeypatch.setattr("polyshot.cli.train.train_run", lambda config, *_, **__: seen.append(config))
+    monkeypatch.setattr("polyshot.runs.trainer.train", lambda config, *_, **__: seen.append(config))
     words = (
         "--method ove-gp --scenario glyphs --objective ml --kernel rbf --shots 1 --budget quick --learning-rate 0.01"
     )
@@ -86,22 +77,33 @@ def test_a_toml_file_says_the_same_as_flags(tmp_path: Path, monkeypatch: pytest.
     for arguments in ([str(file)], words.split(), [str(file), "--seed", "9", "--option", "n_steps=2"]):
         result = CliRunner().invoke(app, ["train", "--out", str(tmp_path / "x"), *arguments])
         assert result.exit_code == 0, result.output
-    from_file, from_flags, overruled = (
-        dataclasses.replace(c, options={k: int(v) if k.startswith("n_") else v for k, v in c.options.items()})
-        for c in seen
-    )
+    from_file, from_flags, overruled = seen
     assert from_file == from_flags
-    assert overruled == dataclasses.replace(
-        from_file, seed=9, options={"objective": "ml", "kernel": "rbf", "n_chains": 5, "n_steps": 2}
-    )
+    assert {name: from_file.options[name] for name in ("objective", "kernel", "n_chains")} == {
+        "objective": "ml", "kernel": "rbf", "n_chains": 5,
+    }  # fmt: skip
+    assert overruled == dataclasses.replace(from_file, seed=9, options={**from_file.options, "n_steps": 2})
+
+
+def test_every_setting_is_a_flag_with_its_help_and_default() -> None:
+    flags = {parameter.name: parameter for parameter in load_command("train").params}
+    settings = field_settings(TrainingConfig)
+    assert set(settings) - {"options"} | set(OPTION_FLAGS) <= set(flags)
+    for name, setting in settings.items():
+        if name != "options":
+            assert flags[name].default is None  # so that a file's value stands
+            assert flags[name].help.startswith(setting.help)
+            assert setting.help
+    assert flags["shots"].help == "Support examples per class. Default: 5."
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("shots = [", "not a TOML file"),
-        ("options = 3", "options must be a table"),
-        ('method = "ove-gp"\nscenario = "cub"\nshot = 1', "unknown shot; there are backbone,"),
+        ('method = "ove-gp"\nscenario = "cub"\noptions = 3', "options must be a table"),
+        ('method = "ove-gp"\nscenario = "cub"\nkernel = "rbf"\noptions = 3', "options must be a table"),
+        ('method = "ove-gp"\nscenario = "cub"\nshot = 1', "unknown setting shot; choose from backbone,"),
         ('method = "ove-gp"', "scenario must be given"),
         ("seed = 1", "method and scenario must be given"),
     ],
@@ -118,20 +120,23 @@ def test_a_wrong_toml_file_is_named(text: str, message: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"method": "ove"}, "unknown method 'ove'; choose from feature-transfer"),
-        ({"method": ["ove-gp"]}, "method must be a name"),
-        ({"scenario": 3}, "scenario must be a name"),
-        ({"backbone": "resnet"}, "unknown backbone 'resnet'"),
-        ({"budget": "huge"}, "paper or quick"),
-        ({"shots": 0}, "shots is at least 1"),
+        ({"method": "ove"}, "unknown method 'ove'; choose from feature-transfer, baseline++"),
+        ({"method": ["ove-gp"]}, "method must be text, not ['ove-gp']"),
+        ({"scenario": 3}, "scenario must be text, not 3"),
+        ({"backbone": "resnet"}, "unknown backbone 'resnet'; choose from conv4, identity"),
+        ({"backbone": "no_such_module:Net"}, "the backbone 'no_such_module:Net' cannot be imported"),
+        ({"budget": "huge"}, "budget must be paper or quick, not 'huge'"),
+        ({"shots": 0}, "shots must be a whole number, at least 1 and at most 10000000, not 0"),
+        ({"shots": 10**12}, "shots must be a whole number, at least 1 and at most 10000000, not 1000000000000"),
         ({"epochs": 1.5}, "epochs must be a whole number"),
         ({"meta_batch": True}, "meta_batch must be a whole number"),
         ({"patience": "3"}, "patience must be a whole number"),
-        ({"ways": 1}, "ways is at least 2"),
-        ({"seed": -1}, "seed at least 0"),
-        ({"learning_rate": 0}, "positive"),
-        ({"learning_rate": float("nan")}, "positive"),
-        ({"learning_rate": float("inf")}, "positive"),
+        ({"ways": 1}, "ways must be a whole number, at least 2"),
+        ({"seed": -1}, "seed must be a whole number, at least 0"),
+        ({"learning_rate": 0}, "learning_rate must be a number, above 0, not 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a number, above 0, not nan"),
+        ({"learning_rate": float("inf")}, "learning_rate must be a number, above 0, not inf"),
+        ({"learning_rate": 10**400}, "learning_rate must be a number, above 0, not 1000"),
         ({"learning_rate": "fast"}, "learning_rate must be a number"),
         ({"rotations": "yes"}, "rotations must be true or false"),
         ({"options": {"chains": 3}}, "ove-gp: unknown setting 'chains'; choose from objective"),
@@ -140,6 +145,5 @@ def test_a_wrong_toml_file_is_named(text: str, message: str, tmp_path: Path) -> 
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_an_error_that_says_what_is_right(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match="^the configuration: .*" + re.escape(message)):
         TrainingConfig.from_mapping({"method": "ove-gp", "scenario": "cub", **values})
-    assert message in str(error.value)

@@ -17,7 +17,7 @@ from polyshot.system.checkpoint import load_checkpoint
 from small_runs import CHARACTERS, flags, log_lines, small, train_as_rank, weights
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["pytest", "polyshot.training"])
+_PROCESSES.set_forkserver_preload(["pytest", "polyshot.runs.trainer"])
 
 
 def assert_close(two: Path, one: Path) -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from polyshot.cli import app
 from polyshot.errors import DataError, TrainingError
+from polyshot.runs import folder
 from polyshot.runs import trainer as training
 from polyshot.runs.config import TrainingConfig
 from polyshot.runs.trainer import train
@@ -24,7 +25,7 @@ from small_runs import CHARACTERS, SMALL, assert_same_run, flags, log_lines, sma
 
 # Children start from a server that has imported all, so that a life is spent on training.
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["pytest", "polyshot.training"])
+_PROCESSES.set_forkserver_preload(["pytest", "polyshot.runs.trainer"])
 
 
 @pytest.mark.parametrize(
@@ -95,8 +96,9 @@ def _stop_at(monkeypatch: pytest.MonkeyPatch, event: int) -> list[str]:
         return call
 
     monkeypatch.setattr(training.Trainer, "step", wrapped(training.Trainer.step))
-    for name in ("start_run", "save_checkpoint", "write_atomically", "validate"):
-        monkeypatch.setattr(training, name, wrapped(getattr(training, name)))
+    monkeypatch.setattr(training, "validate", wrapped(training.validate))
+    for name in ("save_checkpoint", "write_atomically", "write_sealed"):
+        monkeypatch.setattr(folder, name, wrapped(getattr(folder, name)))
     return happened
 
 
@@ -110,7 +112,7 @@ def test_a_run_stopped_at_any_place_ends_with_the_same_bits(
     with monkeypatch.context() as patch:
         every = _stop_at(patch, -1)
         train(config, tmp_path / "whole")
-    assert {"before step", "after start_run", "after validate", "before write_atomically"} <= set(every)
+    assert {"before step", "after write_sealed", "after validate", "before write_atomically"} <= set(every)
     for event in range(len(every)):
         out = tmp_path / f"stopped{event}"
         with monkeypatch.context() as patch:
@@ -140,7 +142,7 @@ def test_an_explicit_backbone_starts_from_the_seed_alone(root: Path, tmp_path: P
     assert_same_run(tmp_path / "one", tmp_path / "other")
 
 
-def test_a_checkpoint_that_cannot_be_gone_on_from_is_an_error(embeddings: str, tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_resumed_from_is_an_error(embeddings: str, tmp_path: Path) -> None:
     config = small("ove-gp", embeddings)
     out = train(config, tmp_path / "x")
     last = out / "last.safetensors"
@@ -149,8 +151,8 @@ def test_a_checkpoint_that_cannot_be_gone_on_from_is_an_error(embeddings: str, t
     last.write_bytes(content[:-10])
     with pytest.raises(DataError, match=r"last\.safetensors: .*cut short"):
         train(config, out)
-    save_checkpoint(last, tensors, {"epoch": 1})
-    with pytest.raises(TrainingError, match="not the state of a run"):
+    save_checkpoint(last, tensors, {"epoch": 1, "run": record["run"]})
+    with pytest.raises(TrainingError, match="not the state of a run; it lacks done, history"):
         train(config, out)
     save_checkpoint(last, {}, record)
     with pytest.raises(TrainingError, match=r"these do not fit: kernel\.log_scale"):
@@ -179,5 +181,5 @@ def test_a_folder_with_other_files_or_a_file_is_no_place_for_a_run(embeddings: s
     with pytest.raises(TrainingError, match="holds other files"):
         train(config, tmp_path / "full")
     (tmp_path / "full" / "config.json").write_text("{}")
-    with pytest.raises(TrainingError, match=r"config\.json: damaged, or of another version"):
+    with pytest.raises(TrainingError, match=r"config\.json: method and scenario must be given"):
         train(config, tmp_path / "full")

@@ -81,7 +81,7 @@ def test_folders_of_either_polarity_give_what_the_method_itself_gives(
     assert [entry["query"] for entry in entries] == ["sub/0.png", "sub/1.png", "sub/2.png"]
     assert content["images"] == ("dark ink on light paper, inverted" if dark_ink else "bright ink on dark paper")
     assert content["images"] in result.output
-    assert content["configuration"] == json.loads(run.config.as_json())
+    assert content["configuration"] == run.config.as_dict()
     assert content["packages"] == package_versions()
 
 
@@ -204,10 +204,10 @@ def test_many_queries_are_predicted_as_each_alone(embeddings: Path, monkeypatch:
 
 
 def test_missing_and_unfinished_runs_are_errors(embeddings: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="no run folder of polyshot"):
+    with pytest.raises(TrainingError, match="not a run folder of polyshot"):
         polyshot.load(tmp_path / "nothing")
     (tmp_path / "config.json").write_bytes((embeddings / "config.json").read_bytes())
-    with pytest.raises(TrainingError, match="no validated weights yet"):
+    with pytest.raises(TrainingError, match=r"no best\.safetensors: no epoch was validated.*`polyshot train --out"):
         polyshot.load(tmp_path)
 
 
@@ -217,7 +217,7 @@ def test_missing_and_unfinished_runs_are_errors(embeddings: Path, tmp_path: Path
         ("missing", "query", "missing: no such file"),
         ("support", "missing", "missing: no such file"),
         ("empty", "query", "no sub-folders"),
-        ("support", "empty", "no images in it to predict"),
+        ("support", "empty", "holds no images to predict"),
         ("one", "query", "two classes or more; this one has ['ant']"),
         ("support", "broken", "torn.png"),
         ("broken", "query", "torn.png"),
@@ -262,11 +262,11 @@ def test_wrong_arrays_are_errors(embeddings: Path, characters: Path, tmp_path: P
         with pytest.raises(InputError, match=message):
             run.adapt(bad, labels)
     adapted = run.adapt(x, y)
-    for bad in (x[:, :5], x[:0], x * np.inf):
-        with pytest.raises(InputError):
+    for bad, message in ((x[:, :5], r"takes embeddings \[n, 8\]"), (x[:0], "no query"), (x * np.inf, "infinity")):
+        with pytest.raises(InputError, match=message):
             adapted.predict(bad)
     np.savez(tmp_path / "empty.npz", X=np.ones((0, 8), np.float32))
-    with pytest.raises(DataError, match="there is no query in it"):
+    with pytest.raises(DataError, match="holds no query"):
         read_queries(tmp_path / "empty.npz")
     with pytest.raises(InputError, match=r"uint8 images \[n, h, w\]"):
         polyshot.load(characters).adapt(np.zeros((4, 3, 28, 28), np.uint8), y)

@@ -63,10 +63,10 @@ def test_any_flipped_byte_is_noticed(saved: Path) -> None:
 
 def test_foreign_files_are_errors(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(DataError, match="was not written by this version of polyshot as polyshot-checkpoint-1"):
+    with pytest.raises(DataError, match="but not one that polyshot wrote as polyshot-checkpoint-1"):
         load_checkpoint(tmp_path / "foreign.safetensors")
     save_checkpoint(tmp_path / "other.safetensors", {"a": torch.ones(2)}, {}, "another kind 1")
-    with pytest.raises(DataError, match="was not written by"):
+    with pytest.raises(DataError, match="not one that polyshot wrote as"):
         load_checkpoint(tmp_path / "other.safetensors")
     (tmp_path / "text").write_text("hello, this is no checkpoint at all, but long enough")
     with pytest.raises(DataError, match="not a readable safetensors file"):
@@ -80,7 +80,7 @@ def test_foreign_files_are_errors(tmp_path: Path) -> None:
 def test_a_record_that_is_no_json_object_is_an_error(record: str, tmp_path: Path) -> None:
     about = {"format": "polyshot-checkpoint-1", "record": record, "sha256": _digest({}, record)}
     save_file({}, tmp_path / "x.safetensors", about)
-    with pytest.raises(DataError, match=r"x\.safetensors: .*record .*; delete it and make it anew"):
+    with pytest.raises(DataError, match=r"x\.safetensors: .*record .*; restore it from a copy, or delete it"):
         load_checkpoint(tmp_path / "x.safetensors")
 
 

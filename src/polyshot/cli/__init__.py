@@ -1,30 +1,90 @@
-"""The command `polyshot`: parses, calls, prints. One file a group of commands."""
+"""The command `polyshot`: parse, call, print. One file per command, imported when the command is used.
+
+So `polyshot --help` and the completion of command names load neither torch nor rich. The commands that import what is
+heavy inside their function keep their own help and completion quick too.
+"""
+
+import importlib
+import os
+import sys
+from typing import Annotated, Any
 
 import typer
 
-from polyshot.cli import evaluate, report, tables, train
-from polyshot.cli.data import app as data
+import polyshot
 from polyshot.cli.messages import ErrorsAsMessages
-from polyshot.system.allocator import keep_freed_memory
+from polyshot.system.registry import import_plugin
+
+# The module polyshot.cli.NAME holds a function NAME, or an `app` with commands of its own.
+_COMMANDS = {
+    "train": "Train a method, or resume a run.",
+    "predict": "Classify images or embeddings with a trained run.",
+    "evaluate": "Evaluate trained runs by the paper's protocols.",
+    "tables": "Show results as tables in the paper's form.",
+    "report": "Write results as one HTML page.",
+    "methods": "List the methods with their options.",
+    "data": "List, import, verify and show data sets.",
+    "demo": "Train, evaluate and compare two methods in minutes.",
+}
+
+
+class _Commands(ErrorsAsMessages):
+    """The commands by their summaries; the one that is used is imported."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if command else None, rest
+
 
 app = typer.Typer(
-    cls=ErrorsAsMessages,
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Bayesian few-shot classification with one-vs-each Pólya-Gamma Gaussian processes.",
+    rich_markup_mode=None,  # plain help cuts no option name, takes no word for markup, and is quick
 )
 
 
+def load_command(name: str | None) -> Any:
+    """Import a command."""
+    module = importlib.import_module(f"polyshot.cli.{name}")
+    sub: typer.Typer | None = getattr(module, "app", None)
+    if sub is None:
+        sub = typer.Typer(add_completion=False)
+        sub.command(name)(getattr(module, str(name)))
+    command: Any = typer.main.get_command(sub)
+    for part in (command, *getattr(command, "commands", {}).values()):
+        part.rich_markup_mode = None
+    return command
+
+
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"polyshot {polyshot.__version__}")
+        raise typer.Exit
+    return wanted
+
+
 @app.callback()
-def prepare() -> None:
-    """Commands keep freed memory, which makes training faster."""
-    keep_freed_memory()
+def _top(
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            help="Import a module of your own that registers methods, kernels, data sets or measures. Repeatable.",
+        ),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Bayesian few-shot classification with one-vs-each Pólya-Gamma Gaussian processes."""
+    sys.path.append(os.getcwd())  # where plugins and backbones of the user are looked for last
+    for module in plugin or []:
+        import_plugin(module)
 
 
-app.command()(train.train)
-app.command()(train.predict)
-app.command()(train.methods)
-app.command()(evaluate.evaluate)
-app.command()(tables.tables)
-app.command()(report.report)
-app.add_typer(data, name="data")
+def _stand_in() -> None: ...
+
+
+for _name, _summary in _COMMANDS.items():
+    app.command(_name, help=_summary)(_stand_in)

@@ -1,48 +1,40 @@
-"""`make demo`: teach two methods to read characters from five examples each, and see which one knows what it knows.
+"""`polyshot demo`: two methods learn to recognise characters from five examples each; which one knows what it knows?
 
-python -m polyshot.demo [--out FOLDER]
-
-On `glyphs`, which needs no download. What was done is not done again: the same command goes on where it was stopped.
+It uses the data set `glyphs`, which needs no download. After an interrupt the same command continues.
 """
 
-import contextlib
-import multiprocessing
-import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from polyshot.errors import PolyshotError, TrainingError
-from polyshot.evaluation.evaluate import evaluate
-from polyshot.evaluation.measures import Measure
-from polyshot.evaluation.metrics import Interval
-from polyshot.evaluation.protocols import Changes
-from polyshot.report.findings import findings
-from polyshot.report.page import write_report
-from polyshot.report.summary import SummaryTable, summary_tables
-from polyshot.runs.config import TrainingConfig
-from polyshot.runs.folder import read_history
-from polyshot.runs.trainer import train
+from polyshot.system.parallel import map_unordered
 from polyshot.system.progress import Progress
 
-_INTRODUCTION = """\
-Few-shot classification: both methods learn from letters of some scripts how to tell characters apart. Then they get
-tasks of letters of scripts they have never seen: five letters, five examples of each, and queries to put into the right
-letter. Both share the same small network (Conv4) and see the same tasks.
+if TYPE_CHECKING:
+    from rich.table import Table
 
-  [bold]ove-gp[/]    the one-vs-each Pólya-Gamma GP of Snell & Zemel (ICLR 2021): many classifiers a task, weighed
-  [bold]protonet[/]  Prototypical Networks (Snell et al., 2017): the nearest class mean, no uncertainty about it
+    from polyshot.evaluation.measures import Measure
+    from polyshot.evaluation.metrics import Interval
+    from polyshot.report.summary import SummaryTable
+
+_METHODS: dict[str, dict[str, Any]] = {"ove-gp": {"objective": "pl"}, "protonet": {}}
+_INTRODUCTION = """\
+Few-shot classification: both methods learn from letters of some scripts how to distinguish characters. Then they get
+tasks with letters of scripts they have never seen: five letters, five examples of each, and queries to assign to the
+right letter. Both use the same small network (Conv4) and see the same tasks.
+
+  [bold]ove-gp[/]    the one-vs-each Pólya-Gamma GP of Snell & Zemel (ICLR 2021): averages many classifiers per task
+  [bold]protonet[/]  Prototypical Networks (Snell et al., 2017): the nearest class mean, without uncertainty about it
 """
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Training episodes (in steps of `epoch`, after each of which is validated), and test episodes a batch."""
+    """Training episodes, episodes per epoch, validation episodes per epoch, and test episodes per batch."""
 
     training: int = 200
     epoch: int = 50
@@ -50,22 +42,30 @@ class Budget:
     test: int = 60
 
 
-def main(
-    out: Annotated[Path, typer.Option(help="Folder of the runs and the report.")] = Path("runs/demo"),
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("runs/demo"),
 ) -> None:
-    """Train, evaluate, print what was found, write report.html."""
+    """Train, evaluate and compare two methods in minutes.
+
+    Prints what was found and writes report.html.
+    """
     try:
         run_demo(out)
-    except PolyshotError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
     except KeyboardInterrupt:
-        typer.echo("interrupted; the same command goes on from what is done", err=True)
+        typer.echo("interrupted; the same command continues", err=True)
         raise typer.Exit(130) from None
 
 
-def run_demo(out: Path, budget: Budget | None = None) -> Path:
-    """The whole demonstration; returns the report."""
+def run_demo(out: Path, budget: Budget | None = None, workers: int = 2) -> Path:
+    """Run the whole demonstration and return the report."""
+    from rich.console import Console
+
+    from polyshot.evaluation.evaluate import evaluate
+    from polyshot.evaluation.protocols import Changes
+    from polyshot.report.findings import findings
+    from polyshot.report.page import write_report
+    from polyshot.report.summary import summary_tables
+
     budget = budget or Budget()
     start = time.monotonic()
     console = Console(highlight=False)
@@ -75,7 +75,7 @@ def run_demo(out: Path, budget: Budget | None = None) -> Path:
     console.print(
         "[bold]2. Evaluation[/] on unseen scripts: accuracy, calibration, bad images, unknown letters", soft_wrap=True
     )
-    results = evaluate(runs, changes=Changes(episodes=budget.test), workers=2).results
+    results = evaluate(runs, changes=Changes(episodes=budget.test), workers=workers).results
     summary = summary_tables(results)[0]
     console.print("\n[bold]3. What was found[/]\n")
     console.print(_table(summary))
@@ -96,68 +96,49 @@ def run_demo(out: Path, budget: Budget | None = None) -> Path:
 
 
 def _train_both(out: Path, budget: Budget) -> list[Path]:
-    """Train both runs at once, a process and a thread each; what they print goes to a file beside the run."""
-    options = {"objective": "pl"}
-    configs = [
-        TrainingConfig(
-            method,
-            "glyphs",
-            options=given,
-            epochs=budget.training // budget.epoch,
-            episodes_per_epoch=budget.epoch,
-            validation_episodes=budget.validation,
-        )
-        for method, given in (("ove-gp", options), ("protonet", {}))
-    ]
-    runs = [out / config.method for config in configs]
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_train, args=(config, run), daemon=True)
-        for config, run in zip(configs, runs, strict=True)
-        if _episodes_done(run) < budget.training
-    ]
-    for process in processes:
-        process.start()
-    try:
-        seen = sum(map(_episodes_done, runs))
-        with Progress("training", len(runs) * budget.training, seen) as bar:
-            while any(process.is_alive() for process in processes):
-                time.sleep(0.5)
-                if (done := sum(map(_episodes_done, runs))) > seen:
-                    bar.update(seen := done)
-    finally:
-        for process in processes:
-            process.terminate()
-            process.join()
-    for run in runs:
-        if _episodes_done(run) < budget.training:
-            raise TrainingError(f"{run}: training failed; {_log(run)} says why")
+    """Train both runs at once, each in a process with one thread, and show how far they are."""
+    runs = [out / method for method in _METHODS]
+    if min(map(_episodes_done, runs)) < budget.training:
+        with Progress("training", len(runs) * budget.training) as bar:
+            show = partial(_show, bar, runs)
+            for _ in map_unordered(partial(_train, out, budget), list(_METHODS), len(runs), show):
+                show()
     return runs
 
 
-def _train(config: TrainingConfig, run: Path) -> None:
-    """In a process of its own."""
-    _log(run).parent.mkdir(parents=True, exist_ok=True)
-    with _log(run).open("a", encoding="utf-8") as log, contextlib.redirect_stderr(log):
-        try:
-            train(config, run, threads=1)
-        except PolyshotError as error:
-            print(f"error: {error}", file=log)
-            sys.exit(1)
+def _train(out: Path, budget: Budget, method: str) -> None:
+    from polyshot.runs.config import TrainingConfig
+    from polyshot.runs.trainer import train
+
+    config = TrainingConfig(
+        method,
+        "glyphs",
+        options=_METHODS[method],
+        epochs=budget.training // budget.epoch,
+        episodes_per_epoch=budget.epoch,
+        validation_episodes=budget.validation,
+    )
+    train(config, out / method, threads=1, quiet=True)
 
 
-def _log(run: Path) -> Path:
-    return run.with_suffix(".log")
+def _show(bar: Progress, runs: list[Path]) -> None:
+    """Update the bar if there is progress."""
+    if (done := sum(map(_episodes_done, runs))) > bar.done:
+        bar.update(done)
 
 
 def _episodes_done(run: Path) -> int:
-    """As the run's log says; it is replaced whole, so that it can be read at any time."""
-    history = read_history(run)
+    """Read from the log; it is replaced as a whole, so it can be read at any time."""
+    from polyshot.runs.folder import RunFolder
+
+    history = RunFolder(run).history
     return int(history[-1]["episodes"]) if history else 0
 
 
-def _table(summary: SummaryTable) -> Table:
-    """The headline figures with their intervals."""
+def _table(summary: "SummaryTable") -> "Table":
+    """Return the main figures with their intervals."""
+    from rich.table import Table
+
     table = Table("run", caption="with 95 % intervals")
     for measure in summary.measures:
         table.add_column(measure.heading, justify="right")
@@ -167,10 +148,6 @@ def _table(summary: SummaryTable) -> Table:
     return table
 
 
-def _cell(interval: Interval, measure: Measure) -> str:
+def _cell(interval: "Interval", measure: "Measure") -> str:
     bounds = f"\n{measure.text(interval.low)} to {measure.text(interval.high)}" if interval.bounded else ""
     return measure.text(interval.estimate) + bounds
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from polyshot.cli.train import Root
+from polyshot.cli.options import Root
 from polyshot.data import CORRUPTIONS
 from polyshot.errors import InputError
 from polyshot.evaluation.evaluate import evaluate as evaluate_runs
@@ -19,6 +19,7 @@ from polyshot.evaluation.metrics import Interval
 from polyshot.evaluation.paired_results import ResultComparison
 from polyshot.evaluation.protocols import PROTOCOLS, Changes, ProtocolSettings
 from polyshot.evaluation.results import Result
+from polyshot.system.allocator import keep_freed_memory
 from polyshot.system.text import printable
 
 
@@ -49,6 +50,7 @@ def evaluate(
     root: Root = None,
 ) -> None:
     """Evaluate trained runs by the paper's protocols. After an interruption the same command continues."""
+    keep_freed_memory()
     protocols = protocol or ["all"]
     if corruption and not {"corruption", "all"} & set(protocols):
         raise InputError(f"--corruption belongs to --protocol corruption, not to {', '.join(protocols)}")

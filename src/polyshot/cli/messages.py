@@ -6,11 +6,12 @@ import typer
 from typer.core import TyperGroup
 
 from polyshot.errors import PolyshotError
+from polyshot.system.extras import missing_extra
 from polyshot.system.text import printable
 
 
 class ErrorsAsMessages(TyperGroup):
-    """A group of commands that prints what polyshot says is wrong, without a traceback."""
+    """A group of commands that prints what is wrong and what to do, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -18,4 +19,9 @@ class ErrorsAsMessages(TyperGroup):
             return super().invoke(ctx)
         except PolyshotError as error:
             typer.echo(printable(f"error: {error}", keep="\n"), err=True)
+            raise typer.Exit(1) from error
+        except ModuleNotFoundError as error:
+            if (message := missing_extra(error)) is None:
+                raise
+            typer.echo(f"error: {message}", err=True)
             raise typer.Exit(1) from error

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from polyshot.cli.options import Root
 from polyshot.cli.tables import Results
-from polyshot.cli.train import Root
 from polyshot.evaluation.results import find_results
 from polyshot.report.page import write_report
 

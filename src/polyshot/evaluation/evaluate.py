@@ -201,6 +201,7 @@ def _result(run: TestedRun, settings: ProtocolSettings, p: Predictions, scale: T
         test_data=run.scenario.test.digest,
         test_set=run.scenario.test.name,
         trained_episodes=run.trained_episodes,
+        training_seconds=run.training_seconds,
         temperature=scale,
         packages=package_versions(),
         seconds=p.seconds,

@@ -1,6 +1,6 @@
 """A trained run that is to be evaluated: opened, checked, and with a place for its results."""
 
-import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from polyshot.evaluation.protocols import ProtocolSettings
 from polyshot.evaluation.temperature import Temperature
 from polyshot.methods import FewShotMethod
 from polyshot.runs.config import TrainingConfig
-from polyshot.runs.folder import all_episodes, has_ended, load_method, package_versions, read_history
+from polyshot.runs.folder import RunFolder, package_versions
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +28,8 @@ class TestedRun:
         The trained method.
     trained_episodes : int
         Training episodes until its weights.
+    training_seconds : float
+        Processor time of the whole training; NaN if unknown.
     weights : str
         SHA-256 of best.safetensors.
     scenario : Scenario
@@ -43,6 +45,7 @@ class TestedRun:
     config: TrainingConfig
     method: FewShotMethod
     trained_episodes: int
+    training_seconds: float
     weights: str
     scenario: Scenario
     results: Path
@@ -82,24 +85,15 @@ def open_runs(
 def _open(
     folder: Path, out: Path | None, root: Path | None, unfinished: bool, scenarios: dict[str, Scenario]
 ) -> TestedRun:
-    try:
-        method, config, entry = load_method(folder)
-    except TrainingError as error:
-        raise error if str(folder) in str(error) else TrainingError(f"{folder}: {error}") from error
-    if not unfinished and method.learns:
-        _check_finished(folder, config)
-    with (folder / "best.safetensors").open("rb") as file:
-        weights = hashlib.file_digest(file, "sha256").hexdigest()
+    run = RunFolder(folder)
+    config, (method, entry) = run.config, run.load_method()
+    history = [] if unfinished else run.history
+    if not unfinished and method.learns and not run.finished:
+        raise TrainingError(
+            f"{folder}: training has reached {history[-1]['episodes'] if history else 0} of {config.total_episodes} "
+            f"episodes; `polyshot train --out {folder}` resumes it, and --unfinished evaluates its best weights so far"
+        )
+    seconds = history[-1].get("processor_seconds", math.nan) if history else math.nan
     results = folder / "results" if out is None else out / folder.name
     scenario = scenarios.setdefault(config.scenario, load_scenario(config.scenario, root))
-    return TestedRun(folder.name, config, method, entry["episodes"], weights, scenario, results)
-
-
-def _check_finished(folder: Path, config: TrainingConfig) -> None:
-    history = read_history(folder)
-    if not has_ended(history, config):
-        done = history[-1]["episodes"] if history else 0
-        raise TrainingError(
-            f"{folder}: training has reached {done} of {all_episodes(config)} episodes; run `polyshot train` again to "
-            "finish it, or evaluate its best weights so far with --unfinished"
-        )
+    return TestedRun(folder.name, config, method, entry["episodes"], seconds, run.weights_digest, scenario, results)

@@ -14,11 +14,11 @@ from polyshot.errors import InputError
 
 @dataclass(frozen=True)
 class Team:
-    """This process's number among `size`; number 0 writes and prints."""
+    """This process's rank among `size` processes; rank 0 leads: it writes and prints."""
 
     rank: int = 0
     size: int = 1
-    device: torch.device | str = "cpu"  # where messages are
+    device: torch.device | str = "cpu"  # where the messages between them are
 
     @property
     def leads(self) -> bool:
@@ -26,7 +26,7 @@ class Team:
         return self.rank == 0
 
     def share(self, items: Sequence[int]) -> list[int]:
-        """This process's part of the items."""
+        """Return this process's part of the items."""
         return list(items[self.rank :: self.size])
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
@@ -40,23 +40,18 @@ class Team:
 
 
 def find_device(name: str | None) -> torch.device:
-    """The device of that name; without a name, the GPU where there is one."""
+    """Return the device of that name; without a name, the GPU if there is one."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"there is no device {name!r} here: {str(error).splitlines()[0]}") from error
-
-
-def leads() -> bool:
-    """Whether this process is the one of its team that writes and prints."""
-    return os.environ.get("RANK", "0") == "0"
+        raise InputError(f"no device {name!r} on this machine: {str(error).splitlines()[0]}") from error
 
 
 @contextmanager
 def join_team(device: torch.device) -> Iterator[Team]:
-    """The team of torchrun's environment, or a team of one."""
+    """Yield the team that torchrun started, or a team of one."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Team()
         return

@@ -1,4 +1,4 @@
-"""Embed every example once, where a method's backbone does not change with the support set."""
+"""Embed every example once, for methods whose backbone does not change with the support set."""
 
 import copy
 
@@ -14,9 +14,9 @@ _ROWS = 256
 
 
 def on_features(method: FewShotMethod, class_set: ClassSet) -> tuple[FewShotMethod, ClassSet]:
-    """The method without its backbone, and the class set as that backbone's features.
+    """Return the method without its backbone, and the class set as features of that backbone.
 
-    Predictions for an episode are the same as before, up to rounding. The class set's transform must not be random.
+    The predictions for an episode stay the same, up to rounding. The class set's transform must not be random.
     """
     if not method.embeds_once:
         raise InputError(f"{type(method).__name__} adapts its backbone to each support set; its features are not fixed")

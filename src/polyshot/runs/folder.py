@@ -1,127 +1,273 @@
-"""A run folder: config.json, environment.json, log.jsonl, best.safetensors, last.safetensors."""
+"""The run folder: the one place that reads and writes it.
 
-import json
+| file | content | protected by |
+|---|---|---|
+| `config.json` | the complete configuration, and the shape of the examples | its checksum |
+| `environment.json` | versions of the packages, number of threads | its checksum |
+| `log.jsonl` | one line per epoch | a checksum per line, which covers all lines before it |
+| `best.safetensors` | the weights with the best validation accuracy | its checksum, and that of `config.json` |
+| `last.safetensors` | the whole state, to resume from, with the log | its checksum, and that of `config.json` |
+
+`config.json` is written last, so a folder that has one also has a `last.safetensors`. The first edition of polyshot
+wrote no checksums into JSON files and did not tie checkpoints to the configuration; its folders can still be read.
+"""
+
+import hashlib
+import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from polyshot.errors import TrainingError
-from polyshot.methods import FewShotMethod, build_method
+from polyshot.errors import DataError, InputError, TrainingError
+from polyshot.methods import FewShotMethod
 from polyshot.methods.backbones import build_backbone
 from polyshot.runs.config import TrainingConfig
-from polyshot.system.checkpoint import load_checkpoint
-from polyshot.system.files import write_atomically
+from polyshot.runs.history import format_log, has_ended, parse_log, validation_accuracies
+from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
+from polyshot.system.files import remove_leftovers, write_atomically
+from polyshot.system.lock import locked
+from polyshot.system.sealed import digest, read_sealed, write_sealed
 from polyshot.task import Space
 
 _PACKAGES = ("polyshot", "torch", "numpy", "numba", "polyagamma", "safetensors")
+_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST = (
+    "config.json", "environment.json", "log.jsonl", "best.safetensors", "last.safetensors",
+)  # fmt: skip
+_FROM_SCRATCH = "restore it from a copy, or delete the folder and train from scratch"
+_MOST_NUMBERS = 2**24  # of one example
+_MOST_CLASSES = 10**7
 
 
-def package_versions() -> dict[str, str]:
-    """What results may depend on."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+class Checkpoint(NamedTuple):
+    """Tensors by name, and what is recorded about them."""
+
+    tensors: dict[str, Tensor]
+    record: dict[str, Any]
 
 
-def start_run(out: Path, config: TrainingConfig, space: Space, threads: int) -> None:
-    """Write what does not change during a run."""
-    content = {**json.loads(config.as_json()), "space": {"shape": space.shape, "n_classes": space.n_classes}}
-    write_atomically(out / "config.json", (json.dumps(content, indent=2, sort_keys=True) + "\n").encode())
-    environment = {"packages": package_versions(), "threads": threads}
-    write_atomically(out / "environment.json", (json.dumps(environment, indent=2) + "\n").encode())
+class RunFolder:
+    """A run folder; every property and method checks what it reads.
 
+    Parameters
+    ----------
+    path : Path or str
+        The folder. It need not exist yet.
+    """
 
-def read_config(out: Path) -> tuple[TrainingConfig, Space]:
-    """The configuration of a run folder, and what its method was built for."""
-    path = out / "config.json"
-    if not path.is_file():
-        raise TrainingError(f"{out}: no run folder of polyshot (there is no config.json); `polyshot train` makes one")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        space = content.pop("space")
-        return TrainingConfig.from_mapping(content, str(path)), Space(tuple(space["shape"]), space["n_classes"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise TrainingError(f"{path}: damaged, or of another version of polyshot: {error}") from error
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
 
+    @cached_property
+    def config(self) -> TrainingConfig:
+        """The complete configuration."""
+        values = {name: value for name, value in self._content.items() if name != "space"}
+        try:
+            return TrainingConfig.from_mapping(values, str(self.path / _CONFIG))
+        except InputError as error:
+            raise TrainingError(f"{error} (the file is damaged, or of another version of polyshot)") from error
 
-def check_same_run(out: Path, config: TrainingConfig) -> None:
-    """A folder that holds another run is not written into."""
-    if out.exists() and not out.is_dir():
-        raise TrainingError(f"{out}: is a file; name a folder for the run")
-    # looked at once: another process of the team may be about to write config.json, which comes first
-    names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.exists() else set()
-    if "config.json" not in names:
-        if names:
-            raise TrainingError(f"{out}: holds other files and no run; name a new or empty folder")
-        return
-    before, now = (json.loads(c.as_json()) for c in (read_config(out)[0], config))
-    if differ := [f"{k} {before[k]!r} -> {now[k]!r}" for k in now if before[k] != now[k]]:
-        raise TrainingError(f"{out}: holds a run with another configuration ({'; '.join(differ)}); name another folder")
+    @cached_property
+    def space(self) -> Space:
+        """What the method was built for."""
+        space = self._content.get("space")
+        shape, n_classes = (space.get("shape"), space.get("n_classes")) if isinstance(space, dict) else (None, None)
+        if (
+            not isinstance(shape, list)
+            or len(shape) not in (1, 3)
+            or not all(type(n) is int and n > 0 for n in shape)
+            or math.prod(shape) > _MOST_NUMBERS
+            or type(n_classes) is not int
+            or not 0 < n_classes <= _MOST_CLASSES
+        ):
+            raise TrainingError(
+                f"{self.path / _CONFIG}: damaged: space must have a shape [d] or [channels, height, width] and "
+                f"n_classes, not {str(space)[:100]}"
+            )
+        return Space(tuple(shape), n_classes)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Versions of the packages, and the number of threads."""
+        return self._read(_ENVIRONMENT)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The log, one entry per epoch; empty if there is none yet."""
+        path = self.path / _LOG
+        try:
+            return parse_log(path.read_bytes() if path.exists() else b"", unchecked=self._is_first_edition)
+        except ValueError as error:
+            raise TrainingError(
+                f"{path}: damaged ({error}); `polyshot train --out {self.path}` restores it, and --unfinished "
+                "evaluates without it"
+            ) from error
+
+    @property
+    def finished(self) -> bool:
+        """Whether the log says that training has ended."""
+        return has_ended(self.history, self.config)
+
+    def best(self) -> Checkpoint:
+        """The weights with the best validation accuracy, and the log entry of their epoch."""
+        if not (self.path / _BEST).exists():
+            raise TrainingError(
+                f"{self.path}: has no {_BEST}: no epoch was validated yet, or the file was deleted. "
+                f"`polyshot train --out {self.path}` resumes an unfinished run. Otherwise {_FROM_SCRATCH}"
+            )
+        return self._checkpoint(_BEST)
+
+    def last(self) -> Checkpoint:
+        """The whole state, to resume from."""
+        if not self.has_state:
+            raise TrainingError(f"{self.path}: {_LAST} is missing, so the run cannot be resumed; {_FROM_SCRATCH}")
+        return self._checkpoint(_LAST)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is a state to resume from."""
+        return (self.path / _LAST).exists()
+
+    @property
+    def weights_digest(self) -> str:
+        """The SHA-256 of the file with the best weights."""
+        with (self.path / _BEST).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def load_method(self) -> tuple[FewShotMethod, dict[str, Any]]:
+        """Return the trained method and the log entry of its best weights."""
+        method = self.new_method()
+        tensors, entry = self.best()
+        self.load_weights(method, tensors)
+        return method.eval(), entry
+
+    def new_method(self) -> FewShotMethod:
+        """Return the method with its first weights."""
+        try:
+            return first_weights(self.config, self.space)
+        except (RuntimeError, MemoryError, TypeError, OverflowError) as error:
+            raise TrainingError(f"{self.path / _CONFIG}: no method can be built from it: {error}") from error
+
+    def load_weights(self, method: FewShotMethod, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the weights of a checkpoint into the method."""
+        saved = {name.removeprefix("method."): t for name, t in tensors.items() if name.startswith("method.")}
+        own = method.state_dict()
+        names = sorted(own.keys() | saved.keys())
+        if wrong := [n for n in names if n not in own or n not in saved or own[n].shape != saved[n].shape]:
+            raise TrainingError(
+                f"{self.path}: the checkpoint is of another method or backbone; these do not fit: "
+                f"{', '.join(wrong[:5])}"
+            )
+        method.load_state_dict(saved)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keep other processes from training in this folder, and tidy up after killed ones."""
+        if self.path.exists() and not self.path.is_dir():
+            raise TrainingError(f"{self.path}: is a file; name a folder for the run")
+        with locked(self.path / ".lock"):
+            remove_leftovers(self.path, (_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST))
+            yield
+
+    def holds(self, config: TrainingConfig) -> bool:
+        """Return whether this run is in the folder; raise TrainingError if anything else is."""
+        # looked at once: another process of the team may be creating the run
+        names = {path.name for path in self.path.iterdir() if path.name[0] != "."} if self.path.exists() else set()
+        if _CONFIG not in names:
+            if names & {_BEST, _LOG}:
+                raise TrainingError(f"{self.path}: {_CONFIG} of this run is missing; {_FROM_SCRATCH}")
+            if names - {_ENVIRONMENT, _LAST}:
+                raise TrainingError(f"{self.path}: holds other files and no run; name a new or empty folder")
+            return False
+        before, now = self.config.as_dict(), config.as_dict()
+        if differ := [f"{k} {before[k]!r} -> {now[k]!r}" for k in now if before[k] != now[k]]:
+            raise TrainingError(
+                f"{self.path}: holds a run with another configuration ({'; '.join(differ)}); name another folder"
+            )
+        if _ENVIRONMENT in names:
+            self._read(_ENVIRONMENT)
+        # the first edition saved no state before the first epoch
+        return not (self._is_first_edition and not names & {_LAST, _BEST, _LOG})
+
+    def create(self, config: TrainingConfig, space: Space, threads: int, state: Checkpoint) -> None:
+        """Write a new run; `state` is where it starts."""
+        content = {**config.as_dict(), "space": {"shape": list(space.shape), "n_classes": space.n_classes}}
+        self.__dict__ = {"path": self.path}  # nothing that was read before holds any more
+        save_checkpoint(self.path / _LAST, state.tensors, {**state.record, "run": digest(content)})
+        write_sealed(self.path / _ENVIRONMENT, {"packages": package_versions(), "threads": threads})
+        write_sealed(self.path / _CONFIG, content)
+
+    def resume(self) -> Checkpoint:
+        """Return the state to resume from, after checking that the best weights so far are there too."""
+        state = self.last()
+        if validation_accuracies(state.record.get("history", [])):
+            self.best()
+        return state
+
+    def save_best(self, tensors: Mapping[str, Tensor], entry: Mapping[str, Any]) -> None:
+        """Write the best weights so far, and the log entry of their epoch."""
+        save_checkpoint(self.path / _BEST, tensors, {**entry, "run": self._digest})
+
+    def save_last(self, state: Checkpoint) -> None:
+        """Write the whole state."""
+        save_checkpoint(self.path / _LAST, state.tensors, {**state.record, "run": self._digest})
+
+    def write_history(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write the log, unless it is there already."""
+        path, content = self.path / _LOG, format_log(history)
+        if (path.read_bytes() if path.exists() else b"") != content:
+            write_atomically(path, content)
+
+    @cached_property
+    def _content(self) -> dict[str, Any]:
+        if not (self.path / _CONFIG).is_file():
+            raise TrainingError(
+                f"{self.path}: not a run folder of polyshot (there is no {_CONFIG}); `polyshot train` makes one"
+            )
+        return self._read(_CONFIG)
+
+    @cached_property
+    def _is_first_edition(self) -> bool:
+        """Whether there are no checksums."""
+        return not (self.path / _CONFIG).is_file() or not read_sealed(self.path / _CONFIG)[1]
+
+    @cached_property
+    def _digest(self) -> str:
+        """What ties checkpoints to this configuration."""
+        return digest(self._content)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        content, sealed = read_sealed(self.path / name)
+        if name != _CONFIG and not sealed and not self._is_first_edition:
+            raise DataError(f"{self.path / name}: damaged, it has lost its checksum; restore it from a copy")
+        return content
+
+    def _checkpoint(self, name: str) -> Checkpoint:
+        tensors, record = load_checkpoint(self.path / name)
+        run = record.pop("run", None)
+        if run != self._digest and not (run is None and self._is_first_edition):
+            raise TrainingError(
+                f"{self.path / name}: belongs to a run with another configuration than this folder's {_CONFIG}; "
+                f"{_FROM_SCRATCH}"
+            )
+        return Checkpoint(tensors, record)
 
 
 def first_weights(config: TrainingConfig, space: Space) -> FewShotMethod:
-    """The untrained method; its weights are a function of the seed, and the global generator is left alone."""
+    """Return the untrained method; its weights depend on the seed alone, and the global generator is left as it is."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         backbone = None if config.backbone is None else build_backbone(config.backbone, space)
-        return build_method(config.method, space, backbone, config.options)
+        method: FewShotMethod = config.method_class(space, backbone, **config.options)
+        return method
 
 
-def load_weights(method: FewShotMethod, tensors: dict[str, Tensor]) -> None:
-    """Copy saved weights in; weights of another method or backbone are a TrainingError."""
-    saved = {name.removeprefix("method."): t for name, t in tensors.items() if name.startswith("method.")}
-    own = method.state_dict()
-    wrong = [
-        n for n in sorted(own.keys() | saved.keys()) if n not in own or n not in saved or own[n].shape != saved[n].shape
-    ]
-    if wrong:
-        raise TrainingError(
-            f"the checkpoint is of another method or backbone; these do not fit: {', '.join(wrong[:5])}"
-        )
-    method.load_state_dict(saved)
-
-
-def epoch_lines(history: Sequence[Mapping[str, Any]]) -> bytes:
-    """The log: one JSON object an epoch and line."""
-    return "".join(json.dumps(entry) + "\n" for entry in history).encode()
-
-
-def read_history(out: Path) -> list[dict[str, Any]]:
-    """The log of a run folder, an entry an epoch; empty where there is none yet."""
-    path = out / "log.jsonl"
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    except ValueError as error:
-        raise TrainingError(f"{path}: damaged ({error}); --unfinished evaluates without it") from error
-
-
-def all_episodes(config: TrainingConfig) -> int:
-    """Episodes of a whole run."""
-    return (config.epochs or 0) * (config.episodes_per_epoch or 0)
-
-
-def validation_accuracies(history: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Every validation accuracy so far."""
-    return [entry["validation_accuracy"] for entry in history if "validation_accuracy" in entry]
-
-
-def has_ended(history: Sequence[Mapping[str, Any]], config: TrainingConfig) -> bool:
-    """Whether the budget is used up, or patience is."""
-    done = history[-1]["episodes"] if history else 0
-    checked = validation_accuracies(history)
-    waited = len(checked) - 1 - checked.index(max(checked)) if checked else 0
-    return done >= all_episodes(config) or (config.patience is not None and waited >= config.patience)
-
-
-def load_method(out: Path) -> tuple[FewShotMethod, TrainingConfig, dict[str, Any]]:
-    """The trained method of a run folder, its configuration, and the log entry of its best weights."""
-    config, space = read_config(out)
-    if not (out / "best.safetensors").exists():
-        raise TrainingError(f"{out}: the run has no validated weights yet; let `polyshot train` go on with it")
-    method = first_weights(config, space)
-    tensors, entry = load_checkpoint(out / "best.safetensors")
-    load_weights(method, tensors)
-    return method.eval(), config, entry
+def package_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that results may depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}

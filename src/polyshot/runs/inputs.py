@@ -1,4 +1,4 @@
-"""From what people have (image files, arrays, embeddings) to what the network of a run takes."""
+"""Bring what people have (image files, arrays, embeddings) into the form that a run's network takes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Result = TypeVar("Result")
 
 _RNG = np.random.default_rng(0)  # the test transforms draw nothing from it
-_CONTRAST = 32.0  # grey levels; what differs less from its paper is not ink
+_CONTRAST = 32.0  # grey levels; what differs less from the paper is not ink
 _TAKES = {
     "embeddings": "embeddings [n, {0}]",
     "characters": "image files, uint8 images [n, h, w] or [n, 1, h, w], or floats [n, {0}, {1}, {2}] with ink = 1",
@@ -31,11 +31,18 @@ _TAKES = {
 
 @dataclass(frozen=True)
 class Intake:
-    """Brings examples to the form that a run was trained on.
+    """Brings examples into the form that a run was trained on.
 
-    Photographs: centre-cropped, resized and normalised. Characters: grey, bright ink on black; one of another size
-    than the run's is stretched to full contrast, centred by its ink and resized. Floats are taken as they are.
-    dark_ink: the characters have dark ink on light paper, and are inverted.
+    Photographs are centre-cropped, resized and normalised. Characters become grey, bright ink on black; those of
+    another size than the run's are also stretched to full contrast, centred by their ink and resized. Floats are
+    taken as they are.
+
+    Attributes
+    ----------
+    space : Space
+        What the run's method was built for.
+    dark_ink : bool
+        Whether characters have dark ink on light paper, so that they must be inverted.
     """
 
     space: Space
@@ -43,7 +50,7 @@ class Intake:
 
     @classmethod
     def fitting(cls, space: Space, support: Examples) -> "Intake":
-        """Paper is what most of the support images have at their borders; all images go by it."""
+        """Decide by the borders of the support images whether paper is light or dark; all images are then read so."""
         if space.kind != "characters" or (not _are_files(support) and _tensor(support).dtype != torch.uint8):
             return cls(space)
         levels = _map_grey(space, support, lambda image: float(np.median(_border(np.asarray(image)))))
@@ -51,13 +58,13 @@ class Intake:
 
     @property
     def note(self) -> str:
-        """What was found out about the images."""
+        """What was found out about the images, to be shown to the user."""
         if self.space.kind != "characters":
             return ""
         return "dark ink on light paper, inverted" if self.dark_ink else "bright ink on dark paper"
 
     def __call__(self, x: Examples) -> Tensor:
-        """float32 [n, *shape]."""
+        """Return float32 [n, *shape]."""
         kind, size = self.space.kind, self.space.shape[-1]
         tensor = None if _are_files(x) else _tensor(x)
         if tensor is not None and tensor.shape[1:] == self.space.shape and tensor.dtype != torch.uint8:
@@ -80,7 +87,7 @@ class Intake:
         ink = _stretched(grey - paper)
         rows, columns = np.nonzero(ink > 127)
         box = (int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1) if len(rows) else None
-        # thin strokes fade when shrunk
+        # stretched again: thin strokes fade when shrunk
         return _stretched(np.asarray(centre_character(Image.fromarray(ink), box, width), np.float64))
 
 
@@ -95,7 +102,7 @@ def _map_grey(space: Space, x: Examples, function: Callable[[Image.Image], Resul
 
 
 def _color_squares(space: Space, x: Examples) -> Tensor:
-    """uint8 [n, 3, s, s], each image's middle."""
+    """Return uint8 [n, 3, s, s], the middle of each image."""
     if _are_files(x):
         full = int(space.shape[-1] * 1.15)  # what NaturalTest crops from
         files = cast(Sequence[str | Path], x)
@@ -122,7 +129,7 @@ def _tensor(x: Examples) -> Tensor:
     try:
         return x.detach().cpu() if isinstance(x, Tensor) else torch.from_numpy(np.asarray(x))
     except (TypeError, ValueError) as error:
-        raise InputError(f"examples are an array, a tensor or a list of image files: {error}") from error
+        raise InputError(f"examples must be an array, a tensor or a list of image files: {error}") from error
 
 
 def _wrong(space: Space, x: Examples) -> InputError:
@@ -135,6 +142,6 @@ def _border(grey: Array) -> Array:
 
 
 def _stretched(ink: Array) -> Array:
-    """Zero and below to 0, the brightest to 255."""
+    """Map zero and below to 0, the brightest to 255."""
     levels: Array = 255 * (ink / max(ink.max(), _CONTRAST)).clip(0, 1)
     return levels.round().astype(np.uint8)

@@ -1,4 +1,4 @@
-"""A trained run at work: `polyshot.load("runs/x").adapt(x, y).predict(xq)`, and the same for folders and files."""
+"""Predict with a trained run: `polyshot.load("runs/x").adapt(x, y).predict(x_new)`, and the same for files."""
 
 import csv
 import io
@@ -20,19 +20,29 @@ from polyshot.errors import DataError, InputError
 from polyshot.methods import FewShotMethod, Predictor
 from polyshot.runs.config import TrainingConfig
 from polyshot.runs.distributed import find_device
-from polyshot.runs.folder import load_method, package_versions
+from polyshot.runs.folder import RunFolder, package_versions
 from polyshot.runs.inputs import Examples, Intake
 from polyshot.system.files import write_atomically
 from polyshot.task import LabelledSet
 
 _AT_ONCE = 512  # queries read and predicted at a time
 
-SCORE = "minus the largest class score: the higher, the less the query looks like any class of the support set"
+SCORE = "minus the largest class score; the higher it is, the less the query looks like any class of the support set"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is predicted for Q queries; the columns go by class_names."""
+    """The predictions for Q queries.
+
+    Attributes
+    ----------
+    log_probs : Tensor [Q, C]
+        Log-probability of each class.
+    scores : Tensor [Q, C]
+        The method's score of each class; for a GP method the posterior mean logit.
+    class_names : tuple
+        The label of each column.
+    """
 
     log_probs: Float[Tensor, "q c"]
     scores: Float[Tensor, "q c"]
@@ -40,28 +50,40 @@ class Answer:
 
     @property
     def probabilities(self) -> Float[Tensor, "q c"]:
-        """Of each class."""
+        """[Q, C], the probability of each class."""
         return self.log_probs.exp()
 
     @property
     def labels(self) -> list[Any]:
-        """The most probable class of each query."""
+        """The most probable class of each query, Q labels."""
         return [self.class_names[c] for c in self.log_probs.argmax(-1).tolist()]
 
     @property
     def confidence(self) -> Float[Tensor, "q"]:
-        """The probability of the most probable class."""
+        """[Q], the probability of the most probable class."""
         return self.probabilities.amax(-1)
 
     @property
     def out_of_episode(self) -> Float[Tensor, "q"]:
-        """Minus the largest score: high where a query belongs to none of the classes."""
+        """[Q], minus the largest score: high for a query outside all classes."""
         return -self.scores.amax(-1)
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """A run conditioned on a support set."""
+    """A trained run that has seen a support set; `TrainedRun.adapt` makes one.
+
+    Attributes
+    ----------
+    class_names : tuple
+        The labels of the support set, sorted.
+    predictor : Predictor
+        The method, conditioned on the support set.
+    intake : Intake
+        How examples are brought into the network's form.
+    device : torch.device
+        Where predictions are computed.
+    """
 
     class_names: tuple[Any, ...]
     predictor: Predictor
@@ -69,7 +91,17 @@ class Adapted:
     device: torch.device
 
     def predict(self, x: Examples) -> Answer:
-        """Queries in any form that `TrainedRun.adapt` takes."""
+        """Predict queries.
+
+        Parameters
+        ----------
+        x : list of image files, array or tensor
+            Any form that `TrainedRun.adapt` takes.
+
+        Returns
+        -------
+        Answer
+        """
         if not len(x):
             raise InputError("there is no query; at least one is needed")
         parts = [
@@ -82,7 +114,21 @@ class Adapted:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """The best weights of a run folder; `best` is the log entry of the epoch that they are from."""
+    """A trained method; `polyshot.load` reads one from its run folder.
+
+    Attributes
+    ----------
+    path : Path
+        The run folder.
+    method : FewShotMethod
+        The method with its best weights.
+    config : TrainingConfig
+        What it was trained on, and how.
+    best : dict
+        The log entry of the epoch that the weights are from.
+    device : torch.device
+        Where predictions are computed.
+    """
 
     path: Path
     method: FewShotMethod
@@ -91,18 +137,28 @@ class TrainedRun:
     device: torch.device
 
     def adapt(self, x: Examples, y: Any, seed: int = 0) -> Adapted:
-        """Condition on a support set of two classes or more.
+        """Condition the method on a support set of two classes or more.
 
-        x: image files, uint8 images [n, c, h, w] or [n, h, w], floats as the network takes them, or embeddings [n, d].
-        y: n labels that can be sorted, such as names or numbers.
+        Parameters
+        ----------
+        x : list of image files, array or tensor
+            uint8 images [n, c, h, w] or [n, h, w], floats in the network's own form, or embeddings [n, d].
+        y : sequence
+            n labels that can be sorted, all names or all numbers.
+        seed : int
+            Seed of methods that draw samples.
+
+        Returns
+        -------
+        Adapted
         """
         labels = y.tolist() if isinstance(y, (Tensor, np.ndarray)) else list(y)
         if len(labels) != len(x):
-            raise InputError(f"{len(x)} support examples and {len(labels)} labels; give one label an example")
+            raise InputError(f"{len(x)} support examples and {len(labels)} labels; give one label per example")
         try:
             class_names = tuple(sorted(set(labels)))
         except TypeError as error:
-            raise InputError(f"the labels must be all names or all numbers: {error}") from error
+            raise InputError(f"the labels must be all names or all numbers ({error})") from error
         if len(class_names) < 2:
             raise InputError(f"a support set needs two classes or more; this one has {list(class_names)}")
         intake = Intake.fitting(self.method.space, x)
@@ -112,14 +168,31 @@ class TrainedRun:
 
 
 def load(path: Path | str, device: str | None = None) -> TrainedRun:
-    """The trained run in a folder that `polyshot train` made."""
-    method, config, best = load_method(Path(path))
-    place = find_device(device)
-    return TrainedRun(Path(path), method.to(place), config, best, place)
+    """Load a trained run.
+
+    Parameters
+    ----------
+    path : Path or str
+        A run folder of `polyshot train`.
+    device : str, optional
+        Where to compute, such as "cpu" or "cuda"; the GPU by default, if there is one.
+
+    Returns
+    -------
+    TrainedRun
+
+    Examples
+    --------
+    >>> run = polyshot.load("runs/ove")  # doctest: +SKIP
+    >>> run.adapt(x, y).predict(x_new).labels  # doctest: +SKIP
+    """
+    folder, place = RunFolder(path), find_device(device)
+    method, best = folder.load_method()
+    return TrainedRun(folder.path, method.to(place), folder.config, best, place)
 
 
 def read_support(path: Path) -> tuple[Examples, list[str]]:
-    """Examples and class names: a folder with one sub-folder a class, or a packed npz (label -1 is left out)."""
+    """Read labelled examples: a folder with one sub-folder per class, or a packed npz (label -1 is left out)."""
     if path.is_dir():
         files = class_files(path)
         return [f for members in files.values() for f in members], [name for name in files for _ in files[name]]
@@ -129,16 +202,16 @@ def read_support(path: Path) -> tuple[Examples, list[str]]:
 
 
 def read_queries(path: Path) -> tuple[Examples, list[str]]:
-    """Examples and their names: a folder of images, with sub-folders or not, or an npz, whose labels are not used."""
+    """Read queries and their names: a folder of images, also in sub-folders, or an npz, whose labels are not used."""
     if path.is_dir():
         files = image_files(path)
         if not files:
-            raise DataError(f"{path}: there are no images in it to predict")
+            raise DataError(f"{path}: holds no images to predict")
         return files, [file.relative_to(path).as_posix() for file in files]
     arrays = read_arrays(path)
     examples = next((arrays[field] for field in ("X", "images") if field in arrays), None)
     if examples is not None and not len(examples):
-        raise DataError(f"{path}: there is no query in it")
+        raise DataError(f"{path}: holds no query")
     if examples is not None:
         arrays |= {"labels": np.zeros(len(examples), np.int64), "class_names": np.array(["unknown"])}
     packed = Packed(path, arrays)
@@ -148,7 +221,7 @@ def read_queries(path: Path) -> tuple[Examples, list[str]]:
 def write_predictions(
     out: Path, run: TrainedRun, adapted: Adapted, names: Sequence[str], answer: Answer, **about: Any
 ) -> tuple[Path, Path]:
-    """predictions.csv and predictions.json in the folder `out`; `about` goes into the JSON."""
+    """Write predictions.csv and predictions.json into the folder `out`; `about` goes into the JSON."""
     rows = [
         [name, label, float(confidence), float(score), *probabilities]
         for name, label, confidence, score, probabilities in zip(
@@ -162,7 +235,7 @@ def write_predictions(
     writer.writerows(rows)
     content = {
         "run": str(run.path),
-        "configuration": json.loads(run.config.as_json()),
+        "configuration": run.config.as_dict(),
         "packages": package_versions(),
         "classes": answer.class_names,
         "out_of_episode_score": SCORE,

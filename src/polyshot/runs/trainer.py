@@ -1,11 +1,13 @@
-"""Algorithm 1's outer loop, for every method: episodes in, optimiser steps, validation, checkpoints, resume.
+"""The training loop of every method: episodes, optimiser steps, validation, checkpoints, resume.
 
-Everything random in a run is a function of the seed and of the number of an episode, so that a run that was stopped
-at any moment goes on from its last checkpoint to the same weights as one that was not.
+It is the outer loop of the paper's Algorithm 1. Everything random in a run depends only on the seed and on the number
+of an episode. So a run that was stopped at any moment and resumed ends with the same weights as one that was not.
 """
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,75 +18,63 @@ from torch import Tensor
 
 from polyshot.data import BatchSampler, EpisodeSampler, Scenario, load_scenario
 from polyshot.errors import InputError, TrainingError
-from polyshot.methods import METHODS, FewShotMethod
+from polyshot.methods import FewShotMethod
 from polyshot.runs.config import TrainingConfig
 from polyshot.runs.distributed import Team, find_device, join_team
-from polyshot.runs.features import on_features
-from polyshot.runs.folder import (
-    all_episodes,
-    check_same_run,
-    epoch_lines,
-    first_weights,
-    has_ended,
-    load_weights,
-    start_run,
-    validation_accuracies,
-)
-from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
-from polyshot.system.files import write_atomically
+from polyshot.runs.folder import Checkpoint, RunFolder, first_weights
+from polyshot.runs.history import has_ended, validation_accuracies
+from polyshot.runs.validation import to_device, validate, validation_sampler
 from polyshot.system.progress import Progress
-from polyshot.task import Episode, LabelledSet, Space
+from polyshot.system.termination import delayed_sigterm
+from polyshot.task import Space
 
-_SAVE_SECONDS = 30.0  # a kill costs no more training than this, and the validation under way
-_RECORDED = ("done", "losses", "history", "seconds", "processor_seconds")  # of a Trainer, beside its tensors
-_VALIDATION_SEED = 2**31  # far from any training seed
-TO_CALIBRATE = 50  # validation episodes: thousands of queries for a single number
-_AT_ONCE = 20  # validation episodes of one shape that a method may batch
+_SAVE_SECONDS = 30.0  # a killed run loses at most this much training, and the validation under way
+_RECORDED = ("done", "losses", "history", "seconds", "processor_seconds")  # of a Trainer, in addition to its tensors
 
 
 def _clocks() -> tuple[float, float]:
-    """Seconds, and seconds of the processor."""
+    """Return the seconds on the clock and the seconds of the processor."""
     return time.monotonic(), time.process_time()
 
 
 @dataclass
 class Trainer:
-    """A run in memory: the method, its optimiser, and where it stands."""
+    """A run in memory: the method, its optimiser, and how far it has come."""
 
     config: TrainingConfig
     method: FewShotMethod
-    optimizer: torch.optim.Optimizer | None  # None: there is nothing to learn
+    optimizer: torch.optim.Optimizer | None  # None if there is nothing to learn
     device: torch.device
     done: int = 0  # episodes or batches
-    losses: list[float] = field(default_factory=list)  # of the epoch under way
-    history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
+    losses: list[float] = field(default_factory=list)  # of the current epoch
+    history: list[dict[str, Any]] = field(default_factory=list)  # one entry per epoch
     seconds: float = 0.0
     processor_seconds: float = 0.0
-    counted: tuple[float, float] = field(default_factory=_clocks)  # what `seconds` are counted up to
+    counted: tuple[float, float] = field(default_factory=_clocks)  # when `seconds` were last updated
 
     @property
     def total(self) -> int:
         """Episodes of the whole run."""
-        return 0 if self.optimizer is None else all_episodes(self.config)
+        return 0 if self.optimizer is None else self.config.total_episodes
 
     @property
     def stopped(self) -> bool:
-        """Whether there is no more to learn."""
+        """Whether training is over."""
         return self.optimizer is None or has_ended(self.history, self.config)
 
     def count_time(self) -> None:
-        """Add what has passed since the last count."""
+        """Add the time that has passed since the last call."""
         now = _clocks()
         self.seconds += now[0] - self.counted[0]
         self.processor_seconds += now[1] - self.counted[1]
         self.counted = now
 
     def step(self, sampler: EpisodeSampler | BatchSampler, team: Team) -> None:
-        """One optimiser step on the next `meta_batch` episodes, this process's share of them here."""
+        """Take one optimiser step on the next `meta_batch` episodes; this process computes its share of them."""
         assert self.optimizer is not None
         size = self.config.meta_batch or 1
         mine = team.share(range(self.done, self.done + size))
-        episodes = [_to(sampler[k], self.device) for k in mine]
+        episodes = [to_device(sampler[k], self.device) for k in mine]
         rngs = [np.random.default_rng((self.config.seed, k)) for k in mine]
         self.method.train()
         self.optimizer.zero_grad()
@@ -101,7 +91,7 @@ class Trainer:
         self.done += size
 
     def _average(self, team: Team, total: Tensor) -> None:
-        """Sum the gradients of the processes' shares and average their running statistics."""
+        """Sum the gradients over the processes and average their running statistics."""
         for p in self.method.parameters():
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad
         buffers = [b for b in self.method.buffers() if b.is_floating_point()]
@@ -109,23 +99,26 @@ class Trainer:
             b /= team.size
         team.add_up([total, *(p.grad for p in self.method.parameters() if p.grad is not None), *buffers])
 
-    def state(self) -> dict[str, Tensor]:
-        """All tensors of the run, by name."""
+    def state(self) -> Checkpoint:
+        """Return everything that a resumed run needs."""
+        return Checkpoint(self.tensors(), {name: getattr(self, name) for name in _RECORDED})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors of the run, by name."""
         names = {id(p): name for name, p in self.method.named_parameters()}
         tensors = {f"method.{name}": t for name, t in self.method.state_dict().items()}
         for p, state in (self.optimizer.state if self.optimizer else {}).items():
             tensors |= {f"optimizer.{names[id(p)]}.{key}": value for key, value in state.items()}
         return tensors
 
-    def record(self) -> dict[str, Any]:
-        """All that is not a tensor."""
-        return {name: getattr(self, name) for name in _RECORDED}
-
-    def restore(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-        """Go back to a saved state."""
-        if missing := self.record().keys() - record.keys():
-            raise TrainingError(f"the checkpoint is not the state of a run: it does not say {', '.join(missing)}")
-        load_weights(self.method, tensors)
+    def restore(self, folder: RunFolder) -> None:
+        """Continue from the state in the run folder."""
+        tensors, record = folder.resume()
+        if missing := sorted(set(_RECORDED) - record.keys()):
+            raise TrainingError(
+                f"{folder.path}: the checkpoint is not the state of a run; it lacks {', '.join(missing)}"
+            )
+        folder.load_weights(self.method, tensors)
         for name, p in self.method.named_parameters():
             start = f"optimizer.{name}."
             saved = {key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)}
@@ -144,8 +137,30 @@ def train(
     *,
     device: str | None = None,
     threads: int | None = None,
+    quiet: bool = False,
 ) -> Path:
-    """Train into the run folder `out`, or go on where it stopped; returns `out`, which holds the best weights."""
+    """Train into a run folder, or resume the run that is in it.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+        What to train. It must equal that of the run in the folder, if there is one.
+    out : Path
+        The run folder.
+    root : Path, optional
+        Folder of the packed data sets.
+    device : str, optional
+        Where to compute, such as "cpu" or "cuda"; the GPU by default, if there is one.
+    threads : int, optional
+        Threads of torch. Another number gives other rounding errors.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Path
+        The run folder, which now holds the best weights.
+    """
     if threads is not None:
         torch.set_num_threads(threads)
     place = find_device(device)
@@ -153,50 +168,72 @@ def train(
         scenario = load_scenario(config.scenario, root, config.rotations)
         config, method, sampler = prepare(config, scenario)
         if (config.meta_batch or 1) % team.size:
-            raise InputError(f"{team.size} processes cannot share {config.meta_batch} episodes a step equally")
-        validation = EpisodeSampler(
-            scenario.validation, config.ways, config.shots, _validation_queries(scenario, config), _VALIDATION_SEED
-        )
+            raise InputError(f"{team.size} processes cannot share {config.meta_batch} episodes per step equally")
+        validation = validation_sampler(scenario, config)
         method.to(place)
         optimizer = torch.optim.Adam(method.parameter_groups(config.learning_rate)) if method.learns else None
-        trainer = Trainer(config, method, optimizer, place)
-        last = out / "last.safetensors"
-        check_same_run(out, config)
-        if last.exists():
-            trainer.restore(*load_checkpoint(last))
-        elif team.leads:
-            start_run(out, config, method.space, threads or torch.get_num_threads())
-        with Progress(
-            f"{config.method} on {config.scenario}", trainer.total, trainer.done, quiet=not team.leads
-        ) as bar:
-            for _ in _epochs(trainer, sampler, team, last, bar):
-                _finish_epoch(trainer, validation, team, out, bar)
+        trainer, folder = Trainer(config, method, optimizer, place), RunFolder(out)
+        with folder.writing() if team.leads else nullcontext():
+            if folder.holds(config):
+                if not folder.has_state and folder.finished:
+                    return out  # a finished run needs no state to resume from
+                trainer.restore(folder)
+                if team.leads:
+                    folder.write_history(trainer.history)  # it may be damaged, missing, or an epoch ahead
+            elif team.leads:
+                folder.create(config, method.space, threads or torch.get_num_threads(), trainer.state())
+            title = f"{config.method} on {config.scenario}"
+            with Progress(title, trainer.total, trainer.done, quiet=quiet or not team.leads) as bar:
+                _run(trainer, sampler, validation, team, folder, bar)
     return out
 
 
+def _run(
+    trainer: Trainer,
+    sampler: EpisodeSampler | BatchSampler,
+    validation: EpisodeSampler,
+    team: Team,
+    folder: RunFolder,
+    bar: Progress,
+) -> None:
+    """Train to the end. On SIGTERM, save and exit; processes that train together leave that to their launcher."""
+    with delayed_sigterm() if team.size == 1 else nullcontext(lambda: False) as terminated:
+        for _ in _epochs(trainer, sampler, team, folder, bar, terminated):
+            _finish_epoch(trainer, validation, team, folder, bar)
+        if terminated() and not trainer.stopped:
+            folder.save_last(trainer.state())
+            print(f"terminated; saved in {folder.path}, the same command resumes", file=sys.stderr, flush=True)
+            sys.exit(143)
+
+
 def _epochs(
-    trainer: Trainer, sampler: EpisodeSampler | BatchSampler, team: Team, last: Path, bar: Progress
+    trainer: Trainer,
+    sampler: EpisodeSampler | BatchSampler,
+    team: Team,
+    folder: RunFolder,
+    bar: Progress,
+    terminated: Callable[[], bool],
 ) -> Iterator[None]:
-    """Train; yield at the end of every epoch, and once for a method that has nothing to learn; save now and then."""
+    """Train, and yield after every epoch, or once if there is nothing to learn; save the state from time to time."""
     per_epoch = trainer.config.episodes_per_epoch or 1
-    in_validation = trainer.losses and trainer.done % per_epoch == 0  # is where the run was stopped
-    if in_validation or (trainer.optimizer is None and not trainer.history):
+    stopped_in_validation = trainer.losses and trainer.done % per_epoch == 0
+    if stopped_in_validation or (trainer.optimizer is None and not trainer.history):
         yield
     saved = time.monotonic()
-    while not trainer.stopped:
+    while not trainer.stopped and not terminated():
         trainer.step(sampler, team)
         bar.update(trainer.done, trainer.losses[-1])
         trainer.count_time()
         if team.leads and time.monotonic() - saved > _SAVE_SECONDS:
-            save_checkpoint(last, trainer.state(), trainer.record())
+            folder.save_last(trainer.state())
             saved = time.monotonic()
         if trainer.done % per_epoch == 0:
             yield
             saved = time.monotonic()
 
 
-def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out: Path, bar: Progress) -> None:
-    """Validate if it is time, log, keep the best weights and the last state."""
+def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, folder: RunFolder, bar: Progress) -> None:
+    """Validate if it is time, write the log, keep the best weights and the last state."""
     config, epoch = trainer.config, trainer.done // (trainer.config.episodes_per_epoch or 1)
     accuracy = None
     if epoch % config.validate_every == 0 or trainer.done >= trainer.total:
@@ -216,57 +253,27 @@ def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, out:
     trainer.losses = []
     if team.leads:
         if better:
-            weights = {name: t for name, t in trainer.state().items() if name.startswith("method.")}
-            save_checkpoint(out / "best.safetensors", weights, entry)
-        write_atomically(out / "log.jsonl", epoch_lines(trainer.history))
-        save_checkpoint(out / "last.safetensors", trainer.state(), trainer.record())  # last: what it says is all done
+            weights = {name: t for name, t in trainer.tensors().items() if name.startswith("method.")}
+            folder.save_best(weights, entry)
+        folder.write_history(trainer.history)
+        folder.save_last(trainer.state())  # after the others: what it records is then all on disk
     bar.say(entry)
 
 
 def prepare(
     config: TrainingConfig, scenario: Scenario
 ) -> tuple[TrainingConfig, FewShotMethod, EpisodeSampler | BatchSampler]:
-    """The whole configuration, the method with its first weights, and the sampler that it trains on."""
-    train_set = scenario.train
-    on_batches = METHODS[config.method].trains_on == "batches"
-    batches = BatchSampler(train_set, config.batch_size, config.seed) if on_batches else None
-    shape = tuple(train_set.transform(train_set.x[:1], np.random.default_rng(0)).shape[1:])
-    config = config.completed(train_set, shape, len(batches) if batches else 0)
+    """Return the complete configuration, the method with its first weights, and its training episodes or batches."""
+    classes = scenario.train
+    on_batches = config.method_class.trains_on == "batches"
+    batches = BatchSampler(classes, config.batch_size, config.seed) if on_batches else None
+    shape = tuple(classes.transform(classes.x[:1], np.random.default_rng(0)).shape[1:])
+    n_batches = len(batches) if batches else 0
+    config = config.completed(int(classes.class_sizes.min()), classes.classifier_epochs, n_batches)
     if (config.episodes_per_epoch or 0) % (config.meta_batch or 1):
-        raise InputError(f"{config.episodes_per_epoch} episodes an epoch are no whole number of {config.meta_batch}s")
-    method = first_weights(config, Space(shape, len(train_set.class_names)))
-    sampler = batches or EpisodeSampler(train_set, config.ways, config.shots, config.queries or 1, config.seed)
+        raise InputError(
+            f"episodes_per_epoch ({config.episodes_per_epoch}) must be a multiple of meta_batch ({config.meta_batch})"
+        )
+    method = first_weights(config, Space(shape, len(classes.class_names)))
+    sampler = batches or EpisodeSampler(classes, config.ways, config.shots, config.queries or 1, config.seed)
     return config, method, sampler
-
-
-def validate(
-    method: FewShotMethod, sampler: EpisodeSampler, n_episodes: int, device: torch.device, team: Team
-) -> float:
-    """Calibrate the method, and return its mean accuracy, by the first episodes of the sampler.
-
-    Each process calibrates by the same episodes, and scores its share.
-    """
-    images = n_episodes * len(torch.cat(sampler.indices(0)[::2]))
-    if method.embeds_once and images > len(sampler.class_set.x):
-        method, class_set = on_features(method, sampler.class_set)
-        sampler = sampler.over(class_set)
-    method.calibrate([_to(sampler[k], device) for k in range(min(n_episodes, TO_CALIBRATE))])
-    right = torch.zeros((), dtype=torch.float64)
-    mine = team.share(range(n_episodes))
-    for first in range(0, len(mine), _AT_ONCE):
-        numbers = mine[first : first + _AT_ONCE]
-        episodes = [_to(sampler[k], device) for k in numbers]
-        for episode, prediction in zip(episodes, method.predict_episodes(episodes, numbers), strict=True):
-            right += (prediction.log_probs.argmax(-1) == episode.query.y).double().mean().cpu()
-    team.add_up([right])
-    return float(right) / n_episodes
-
-
-def _validation_queries(scenario: Scenario, config: TrainingConfig) -> int:
-    """The protocol's 15 queries a class, or what the smallest validation class has left."""
-    return max(1, min(15, int(scenario.validation.class_sizes.min()) - config.shots))
-
-
-def _to(episode: Episode, device: torch.device) -> Episode:
-    support, query = (LabelledSet(part.x.to(device), part.y.to(device)) for part in episode[:2])
-    return Episode(support, query, episode.n_way)

@@ -1,1 +1,1 @@
-"""Files, threads, progress and memory: what every room may use, and what knows nothing of learning."""
+"""Files, processes, progress, settings and memory: what every room may use, and what knows nothing of learning."""

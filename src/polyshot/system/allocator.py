@@ -1,17 +1,18 @@
-"""Freed memory is kept for the next step."""
+"""Keep freed memory for the next training step."""
 
 import ctypes
 import sys
 
-# mallopt's parameters, of glibc's malloc.h
+# parameters of mallopt, from glibc's malloc.h
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep large freed arrays rather than hand them back; where there is no glibc, nothing is changed.
+    """Let glibc keep large freed arrays instead of returning them to the system; without glibc, do nothing.
 
-    A training step frees and asks again for the same hundreds of megabytes, and fresh pages must be zeroed: that is a
-    quarter to a half of a step. It holds for the whole process, so only commands ask for it.
+    Every training step frees and requests the same hundreds of megabytes, and the system must zero new pages: that
+    takes a quarter to a half of a step. The setting holds for the whole process, so only commands make it. They do so
+    after their imports, because before torch is loaded it has no effect.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt:

@@ -1,4 +1,4 @@
-"""Checkpoints: tensors and a JSON record in one safetensors file, written whole or not at all; nothing is unpickled."""
+"""Checkpoints: tensors and a JSON record in one safetensors file with a checksum; nothing is ever unpickled."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from polyshot.errors import DataError
 from polyshot.system.files import write_atomically
 
 _FORMAT = "polyshot-checkpoint-1"
-_ANEW = "delete it and make it anew"
+_REMEDY = "restore it from a copy, or delete it and create it again"
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any], kind: str = _FORMAT) -> None:
@@ -26,7 +26,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], record: Mapping[s
 
 
 def load_checkpoint(path: Path, kind: str = _FORMAT) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and their record; a file that is not one of ours of that kind, or not whole, is a DataError."""
+    """Return the tensors and their record; raise DataError for a damaged file or one of another kind."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
@@ -34,18 +34,18 @@ def load_checkpoint(path: Path, kind: str = _FORMAT) -> tuple[dict[str, Tensor],
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(f"{path}: not a readable safetensors file, or cut short ({error}); {_ANEW}") from error
+        raise DataError(f"{path}: not a readable safetensors file, or cut short ({error}); {_REMEDY}") from error
     if metadata.get("format") != kind:
-        raise DataError(f"{path}: a safetensors file, but was not written by this version of polyshot as {kind}")
+        raise DataError(f"{path}: a safetensors file, but not one that polyshot wrote as {kind}")
     record = metadata.get("record", "")
     if metadata.get("sha256") != _digest(tensors, record):
-        raise DataError(f"{path}: not a readable file, its content does not match its checksum; {_ANEW}")
+        raise DataError(f"{path}: damaged, its content does not match its checksum; {_REMEDY}")
     try:
         content = json.loads(record)
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise DataError(f"{path}: its record is no JSON object; {_ANEW}")
+        raise DataError(f"{path}: its record is not a JSON object; {_REMEDY}")
     return tensors, content
 
 

@@ -1,9 +1,10 @@
-"""The one way to write a file: whole, or not at all."""
+"""The only way to write a file: completely, or not at all."""
 
 import contextlib
+import glob
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -12,16 +13,16 @@ from polyshot.errors import DataError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """The whole content under that name, or what was there before."""
+    """Write the whole content, or leave what was there before."""
     with replacing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of `path` once all is written; after an error `path` is as before.
+    """Yield a file that replaces `path` once everything is written; after an error `path` is as before.
 
-    The temporary file has a name that nobody can guess, beside `path`, and is never a link.
+    The temporary file is in the same folder, has a name that nobody can guess, and is never a link.
     """
     temporary: Path | None = None
     try:
@@ -42,8 +43,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
                 temporary.unlink()
 
 
+def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
+    """Remove the temporary files that killed writers of these files left in the folder; nobody may be writing there."""
+    for name in names:
+        for file in folder.glob(f".{glob.escape(name)}.*"):
+            with contextlib.suppress(OSError):
+                file.unlink()
+
+
 def _umask() -> int:
-    """The process's mask for new files, which can only be read by setting it."""
+    """Return the process's mask for new files, which can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -1,7 +1,8 @@
-"""One function over many items, in processes of their own.
+"""Call one function on many items, in several processes.
 
-Workers are spawned, not forked, so that no thread or lock is inherited. A worker that loses its parent, however the
-parent died, ends after the item it is working on: it then reads the end of its pipe.
+Workers are spawned, not forked, so that they inherit no thread or lock. They are daemonic: they end with their parent,
+and cannot start processes themselves. If the parent is killed, a worker ends after its current item, when it finds its
+pipe closed.
 """
 
 import contextlib
@@ -15,14 +16,25 @@ from typing import Any, TypeVar
 from polyshot.errors import PolyshotError, TrainingError
 
 Item = TypeVar("Item")
+_WAIT_SECONDS = 0.5
 
 
 def map_unordered(
-    function: Callable[[Item], Any], items: Sequence[Item], n_processes: int = 1
+    function: Callable[[Item], Any],
+    items: Sequence[Item],
+    n_processes: int = 1,
+    while_waiting: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Item, Any]]:
-    """Yield (item, function(item)) as each is done; with one process, here and in order.
+    """Yield (item, function(item)) as soon as each is done; with one process, in this process and in order.
 
-    The function and the items are pickled for the workers. An error of polyshot in a worker is raised here.
+    Parameters
+    ----------
+    function, items
+        Both are pickled for the workers. An error of polyshot in a worker is raised here.
+    n_processes : int
+        At most one per item is started.
+    while_waiting : callable, optional
+        Called about twice a second while the workers are busy, for instance to show their progress.
     """
     n_processes = min(n_processes, len(items))
     if n_processes <= 1:
@@ -40,7 +52,7 @@ def map_unordered(
             their_end.close()
             processes.append(process)
             ours.append(our_end)
-        yield from _deal(ours, list(items))
+        yield from _deal(ours, list(items), while_waiting)
     finally:
         for end in ours:
             end.close()
@@ -49,21 +61,26 @@ def map_unordered(
             process.join()
 
 
-def _deal(ends: list[Connection], items: list[Item]) -> Iterator[tuple[Item, Any]]:
+def _deal(
+    ends: list[Connection], items: list[Item], while_waiting: Callable[[], None] | None
+) -> Iterator[tuple[Item, Any]]:
     """Send each worker an item, and the next one when it answers; yield what is done."""
     sent: dict[Connection, Item] = {}
     for end in ends:
         sent[end] = items.pop(0)
         end.send(sent[end])
     while sent:
-        for end in [end for end in wait(list(sent)) if isinstance(end, Connection)]:
+        ready = wait(list(sent), _WAIT_SECONDS if while_waiting else None)
+        if while_waiting:
+            while_waiting()
+        for end in [end for end in ready if isinstance(end, Connection)]:
             item = sent.pop(end)
             try:
                 answer = end.recv()
             except EOFError:
                 raise TrainingError(
-                    "a worker process died, perhaps for lack of memory; run the same command again to go on, "
-                    "with fewer workers to need less memory"
+                    "a worker process died, perhaps for lack of memory; run the same command again to continue, "
+                    "with fewer workers if memory is short"
                 ) from None
             if isinstance(answer, PolyshotError):
                 raise answer
@@ -74,8 +91,8 @@ def _deal(ends: list[Connection], items: list[Item]) -> Iterator[tuple[Item, Any
 
 
 def _serve(end: Connection, content: bytes) -> None:
-    """A worker: answer every item with the function's value, or with the error of polyshot that it raised."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    """Run a worker: answer every item with the function's value, or with the error of polyshot that it raised."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends its workers
     function = pickle.loads(content)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:

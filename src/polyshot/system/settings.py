@@ -1,11 +1,14 @@
-"""Settings: names, types, defaults and help, taken from where they are declared, and values checked against them.
+"""Typed settings: read names, types, defaults, bounds and help from a declaration, and check values against it.
 
-A method's options are the keyword-only arguments of its constructor; a configuration's settings are the fields of its
-dataclass, with their help in `metadata={"help": ...}`. Both are read by the same function.
+A method's options are the keyword-only arguments of its constructor. The settings of a configuration are the fields of
+a dataclass; `metadata` adds what a type cannot say:
+
+    shots: int = field(default=5, metadata={"help": "Support examples per class.", "at_least": 1})
 """
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -17,7 +20,7 @@ _WORDS = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
-    str: "a text",
+    str: "text",
     dict: "a table",
     list: "a list",
 }
@@ -25,7 +28,11 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting; `choices` where its values are named, `optional` where None is one of them."""
+    """One setting.
+
+    `choices` lists the allowed names, if they are fixed. `optional` allows None. A number must be finite and
+    within `at_least`, `above` and `at_most`, where they are given.
+    """
 
     name: str
     type: type
@@ -33,6 +40,9 @@ class Setting:
     optional: bool
     default: Any
     help: str = ""
+    at_least: int | float | None = None
+    above: int | float | None = None
+    at_most: int | float | None = None
 
     @property
     def kind(self) -> str:
@@ -41,8 +51,21 @@ class Setting:
 
     @property
     def words(self) -> str:
-        """For error messages, such as "a whole number" or "ml or pl"."""
-        return " or ".join(self.choices) or _WORDS.get(self.type, self.type.__name__)
+        """For error messages, such as "ml or pl" or "a whole number, at least 1"."""
+        bounds = {"at least": self.at_least, "above": self.above, "at most": self.at_most}
+        limits = " and ".join(f"{words} {bound}" for words, bound in bounds.items() if bound is not None)
+        return ", ".join(filter(None, [" or ".join(self.choices) or _WORDS.get(self.type, self.type.__name__), limits]))
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value of the right type is within the bounds."""
+        if (self.at_least, self.above, self.at_most) == (None, None, None):
+            return True
+        return bool(
+            math.isfinite(value)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+        )
 
 
 def keyword_settings(kind: type) -> dict[str, Setting]:
@@ -63,7 +86,7 @@ def field_settings(kind: type) -> dict[str, Setting]:
             field.name,
             hints[field.name],
             field.default if field.default_factory is dataclasses.MISSING else field.default_factory(),
-            field.metadata.get("help", ""),
+            **field.metadata,
         )
         for field in dataclasses.fields(kind)
     }
@@ -72,34 +95,36 @@ def field_settings(kind: type) -> dict[str, Setting]:
 def read_settings(
     where: str, known: Mapping[str, Setting], values: Mapping[str, Any], *, from_text: bool = False
 ) -> dict[str, Any]:
-    """The values in the types of their settings; an unknown name or a wrong value is an InputError.
+    """Return the values in the types of their settings; raise InputError for an unknown name or a wrong value.
 
-    `from_text` also takes numbers and truth values as text, as a command line has them.
+    `where`, unless empty, opens the error message. `from_text` also reads numbers, true and false from text, as they
+    are typed on a command line.
     """
+    where = f"{where}: " if where else ""
     if unknown := sorted(set(values) - set(known)):
         names = ", ".join(repr(name) for name in unknown)
         raise InputError(
-            f"{where}: unknown setting {names}; choose from {', '.join(known) or 'none: it has no settings'}"
+            f"{where}unknown setting {names}; choose from {', '.join(known) or 'none: it has no settings'}"
         )
     return {name: _read(where, known[name], value, from_text) for name, value in values.items()}
 
 
 def check_choices(where: str, kind: type, **values: str) -> None:
-    """InputError unless each value is one of the choices of the constructor's argument of that name."""
+    """Raise InputError unless each value is one of the choices of the constructor's argument of that name."""
     known = keyword_settings(kind)
     read_settings(where, known, {name: value for name, value in values.items() if name in known})
 
 
-def _setting(name: str, hint: Any, default: Any, help: str = "") -> Setting:
+def _setting(name: str, hint: Any, default: Any, **about: Any) -> Setting:
     if get_origin(hint) is Literal:
-        return Setting(name, str, get_args(hint), False, default, help)
+        return Setting(name, str, get_args(hint), False, default, **about)
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     plain = next(kind for kind in kinds if kind is not NoneType)
-    return Setting(name, get_origin(plain) or plain, (), NoneType in kinds, default, help)
+    return Setting(name, get_origin(plain) or plain, (), NoneType in kinds, default, **about)
 
 
 def _read(where: str, setting: Setting, value: Any, from_text: bool) -> Any:
-    wrong = InputError(f"{where}: {setting.name} must be {setting.words}, not {value!r}")
+    wrong = InputError(f"{where}{setting.name} must be {setting.words}, not {value!r}")
     if value is None and setting.optional:
         return None
     if setting.choices:
@@ -108,22 +133,22 @@ def _read(where: str, setting: Setting, value: Any, from_text: bool) -> Any:
         return value
     if from_text and isinstance(value, str):
         value = _from_text(setting.type, value)
-    if setting.type is float and type(value) is int:
-        return float(value)
-    if setting.type is int and type(value) is float and value.is_integer():
-        return int(value)
-    if type(value) is not setting.type:
+    if setting.type is float and type(value) is int and abs(value) < 2**1000:
+        value = float(value)
+    elif setting.type is int and type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not setting.type or not setting.allows(value):
         raise wrong
     return value
 
 
 def _from_text(kind: type, text: str) -> Any:
-    """The number or truth value that the text stands for; the text itself where it stands for none."""
+    """Return the number, True or False that the text spells, or else the text itself."""
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind in (int, float):
         try:
-            return float(text)
+            return float(text) if kind is float or not text.strip().lstrip("+-").isdecimal() else int(text)
         except ValueError:
             return text
     return text

@@ -16,7 +16,7 @@ _SMALL = 200_000_000
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread of torch and of numpy's BLAS inside: another number of them changes sums in the last bit."""
+    """Use one thread of torch and of numpy's BLAS inside; another number of threads changes sums in the last bit."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -19,10 +19,11 @@ from rich.table import Table
 from torch import nn
 
 from polyshot.data import CORRUPTIONS, ClassSet, EpisodeSampler
-from polyshot.evaluation.evaluate import Run, open_runs
+from polyshot.evaluation.measures import Predictions
 from polyshot.evaluation.outputs import predict_chunk
-from polyshot.evaluation.protocols import Settings
+from polyshot.evaluation.protocols import ProtocolSettings
 from polyshot.evaluation.summaries import summarise
+from polyshot.evaluation.tested_run import TestedRun, open_runs
 from polyshot.gp import unit_rows
 from polyshot.methods import FewShotMethod
 from polyshot.runs.features import on_features
@@ -31,7 +32,9 @@ from polyshot.runs.validation import TO_CALIBRATE
 MEASURES = ("accuracy", "ece", "brier", "log_likelihood")
 
 
-def heads_on(network: Run, runs: Sequence[Run], settings: Settings, more: Sequence[float]) -> dict[str, FewShotMethod]:
+def heads_on(
+    network: TestedRun, runs: Sequence[TestedRun], settings: ProtocolSettings, more: Sequence[float]
+) -> dict[str, FewShotMethod]:
     """Every run's method without its network, calibrated on this network's features."""
     _, validation = on_features(network.method, network.scenario.validation)
     sampler = EpisodeSampler(validation, settings.ways, settings.shots, settings.queries, settings.seed)
@@ -49,12 +52,13 @@ def heads_on(network: Run, runs: Sequence[Run], settings: Settings, more: Sequen
     return heads
 
 
-def figures(head: FewShotMethod, features: ClassSet, settings: Settings) -> dict[str, float]:
+def figures(head: FewShotMethod, features: ClassSet, settings: ProtocolSettings) -> dict[str, float]:
     (sampler,) = settings.samplers(features)
     predicted = predict_chunk(head, sampler, range(settings.episodes))
     labels = sampler.indices(0).query_y.numpy()
-    summary = summarise(predicted["log_probs"].numpy(), predicted["scores"].numpy(), labels, 1)["summary"]
-    return {measure: summary[measure]["value"] for measure in MEASURES}
+    arrays = predicted["log_probs"].numpy(), predicted["scores"].numpy()
+    summary = summarise(Predictions(*arrays, labels), 1).summary
+    return {measure: summary[measure].estimate for measure in MEASURES}
 
 
 def main() -> None:
@@ -65,7 +69,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/heads.json"))
     given = parser.parse_args()
     runs = open_runs(given.runs, None, None, None, False)
-    settings = Settings("corruption", 1, given.episodes, ways=5, shots=5, queries=15, seed=0)
+    settings = ProtocolSettings("corruption", 1, given.episodes, ways=5, shots=5, queries=15, seed=0)
     test = runs[0].scenario.test
     images = {"clean": test} | {name: test.corrupted(name, severity=5, seed=settings.seed) for name in CORRUPTIONS}
     table, rows = Table("network", "images", "cosine", "head", *MEASURES), []

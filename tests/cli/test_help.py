@@ -36,6 +36,8 @@ def test_no_option_name_is_cut_at_80_columns(command: str) -> None:
     [
         ("train", ["all cores", "600 for 1-shot", "16, or as many as the smallest class has left", "Default: 0.001"]),
         ("predict", ["cuda if there is one"]),
+        ("evaluate", ["RUN/results", "the first", "else 1000", "the run's own"]),
+        ("tables", ["print the tables"]),
     ],
 )
 def test_help_shows_the_defaults(command: str, words: list[str]) -> None:

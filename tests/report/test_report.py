@@ -16,10 +16,12 @@ from polyshot.data import load
 from polyshot.data.packed import write_packed
 from polyshot.errors import InputError
 from polyshot.evaluation.comparison import compare_paired
+from polyshot.evaluation.measures import MEASURES, Measure
+from polyshot.evaluation.metrics import Interval
 from polyshot.evaluation.results import write_result
 from polyshot.report.findings import findings
-from polyshot.report.groups import Page
 from polyshot.report.page import make_report
+from polyshot.report.summary import summary_tables
 from polyshot.report.svg import nice_ticks
 
 FIGURES = (
@@ -91,45 +93,85 @@ def test_names_are_text_and_pictures_have_descriptions(page: str) -> None:
 
 def test_a_sentence_gives_the_paired_difference_its_interval_and_its_p_value() -> None:
     good, bad = make_result("good", strength=2.0), make_result("bad", strength=0.2)
-    paired = compare_paired(np.array(good.episodes["accuracy"]), np.array(bad.episodes["accuracy"]), seed=0)
-    first = findings(Page([good, bad]))["in-short"][0]
+    paired = compare_paired(good.episodes["accuracy"], bad.episodes["accuracy"], seed=0)
+    first = findings([good, bad])["in-short"][0]
     d = paired.difference
     assert first.startswith(f"good is {100 * d.estimate:.1f} points more accurate than bad on the same 20 episodes")
     assert f"95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}, p < 0.001" in first
-    assert "bad is" in findings(Page([bad, good]))["in-short"][0]
-    assert "less accurate than good" in findings(Page([bad, good]))["in-short"][0]
+    assert re.match(r"bad is [\d.]+ points less accurate than good", findings([bad, good])["in-short"][0])
 
 
 def test_the_page_says_which_runs_its_sentences_and_episodes_leave_out(root: Path, digest: str) -> None:
     runs = [make_result(f"run{i}", strength=1 + i, test_data=digest) for i in range(6)]
-    said = "Sentences compare run0 with no more than the first 3 of 5 others; the tables and comparison.json have all."
+    said = "Sentences compare run0 with the first 3 of 5 others only; the tables and the comparison files have all."
     drawn = "Drawn: 3 of 6 runs."
     page = make_report(runs, root)
     assert page.count(said) == page.count(drawn) == 1
     assert "than run3" in page
     assert "than run4" not in page
-    assert findings(Page(runs))["in-short"][-1] == said
+    assert findings(runs)["in-short"][-1] == said
     few = make_report(runs[:3], root)
     assert "Sentences compare" not in few
     assert "Drawn:" not in few
     noisy = [make_result(r.run, "corruption", corruption="defocus_blur") for r in runs]
     scaled = [make_result(r.run, temperature=2.0) for r in runs]
-    sentences = findings(Page([*runs, *noisy, *scaled]))["in-short"]
+    sentences = findings([*runs, *noisy, *scaled])["in-short"]
     assert [s for s in sentences if "Sentences compare" in s] == [said.replace("5 others", "10 others")]
 
 
-def test_what_cannot_be_told_apart_is_not_called_better() -> None:
+def test_a_difference_that_is_not_significant_is_not_called_better() -> None:
     one = make_result("one")
-    shifted = [min(1.0, a + 0.01 * (-1) ** i) for i, a in enumerate(one.episodes["accuracy"])]
+    shifted = np.minimum(1.0, one.episodes["accuracy"] + 0.01 * (-1) ** np.arange(20))
     other = replace(make_result("other"), episodes={**one.episodes, "accuracy": shifted})
-    assert "cannot be told apart" in findings(Page([one, other]))["in-short"][0]
-    elsewhere = replace(other, settings={**other.settings, "seed": 1})
-    assert "not tested" in findings(Page([one, elsewhere]))["in-short"][0]
+    assert "one and other do not differ significantly in accuracy" in findings([one, other])["in-short"][0]
+    elsewhere = replace(other, settings=replace(other.settings, seed=1))
+    assert "not tested, because they were evaluated on different episodes" in findings([one, elsewhere])["in-short"][0]
+    slim = other.slim(())
+    assert "not tested, because there are no per-episode figures" in findings([one, slim])["in-short"][0]
 
 
-def test_over_and_under_confidence_are_told_from_the_bins() -> None:
+def test_the_sentence_on_unknown_classes_names_each_score_and_no_number_twice() -> None:
+    result = make_result(protocol="out-of-episode")
+    auroc, entropy = (f"{100 * result.summary[name].estimate:.1f} %" for name in ("auroc", "auroc_entropy"))
+    (sentence,) = findings([result])["out-of-episode"]
+    assert sentence.endswith(f"in {auroc} of such pairs by minus the largest logit and {entropy} by entropy.")
+    same = replace(result, summary=result.summary | {"auroc_entropy": result.summary["auroc"]})
+    (sentence,) = findings([same])["out-of-episode"]
+    assert sentence.count(auroc) == 1
+    assert sentence.endswith(f"in {auroc} of such pairs by minus the largest logit.")
+
+
+def test_a_report_of_slim_results_says_what_is_missing(root: Path) -> None:
+    slim = [r.slim(()) for r in all_protocols("ove")]
+    page = make_report(slim, root)
+    ElementTree.fromstring(page.partition("\n")[2])
+    for what in ("confidence histogram", "risk-coverage curve", "ROC curves", "score histogram"):
+        assert f"Not drawn, because the results have no {what}: ove" in page
+    assert 'id="reliability"' in page
+    assert 'id="roc"' not in page
+    bare = make_report([replace(r, reliability=None, trained_episodes=None) for r in slim], root)
+    assert "Not drawn, because the results have no reliability bins: ove, ove (temperature)." in bare
+
+
+def test_a_new_measure_and_a_plugins_names_need_no_line_here(root: Path) -> None:
+    summary = make_result().summary | {"top_2": Interval(0.75, 0.7, 0.8)}
+    result = replace(make_result(method="my-method", scenario="my-scenario"), summary=summary)
+    page = make_report([result], root)
+    assert "ove is my-method, 7 training episodes" in page
+    assert "my-scenario, 2-way 2-shot" in page
+    MEASURES.register("top_2", Measure("top_2", "Top-2 accuracy", "right class among the top two", percent=True))
+    try:
+        page = make_report([result], root)
+        assert [m.title for m in summary_tables([result])[0].measures][-1] == "Top-2 accuracy"
+    finally:
+        MEASURES.unregister("top_2")
+    assert "<dd>right class among the top two</dd>" in page
+    assert "75.0&#160;%<small>70.0 to 80.0</small>" in page
+
+
+def test_over_and_under_confidence_are_read_from_the_bins() -> None:
     timid, bold = make_result("timid", temperature=5.0), make_result("bold", temperature=0.1)
-    sentences = findings(Page([timid, bold]))["calibration"]
+    sentences = findings([timid, bold])["calibration"]
     assert "under-confident" in sentences[0]
     assert "over-confident" in sentences[1]
 
@@ -155,14 +197,14 @@ def test_protocols_that_were_not_run_are_left_out_with_a_line(root: Path) -> Non
 
 def test_without_the_data_the_page_says_so_and_draws_the_rest(tmp_path: Path) -> None:
     page = make_report(all_protocols("ove"), tmp_path)
-    assert "The images are not drawn, because the data set is not here" in page
+    assert "The images are not drawn because the data set is not available" in page
     assert "<img" not in page
     assert 'id="corruption-bars"' in page
 
 
 def test_images_of_other_data_are_not_drawn(root: Path) -> None:
     page = make_report([make_result(protocol="out-of-episode", test_data="another")], root)
-    assert "The images are not drawn: the results are of other data than chars74k test here" in page
+    assert "The images are not drawn because the results are of other data than chars74k test here" in page
     assert "<img" not in page
 
 
@@ -182,13 +224,13 @@ def test_several_tasks_have_figures_of_their_own(root: Path) -> None:
     page = make_report([make_result(shots=1), make_result(shots=2)], root)
     ElementTree.fromstring(page.partition("\n")[2])
     assert 'id="reliability-2"' in page
-    assert "Omniglot→Chars74K, 2-way 1-shot: ove puts" in page
+    assert "Omniglot→Chars74K, 2-way 1-shot: ove assigns" in page
 
 
 def test_nothing_and_the_same_twice_are_errors(root: Path) -> None:
     with pytest.raises(InputError, match="at least one result"):
         make_report([], root)
-    with pytest.raises(InputError, match="two results of ove under accuracy"):
+    with pytest.raises(InputError, match="there are two results of ove for accuracy"):
         make_report([make_result(), make_result()], root)
 
 

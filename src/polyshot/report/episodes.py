@@ -62,9 +62,9 @@ def draw_samples(groups: Sequence[Group], test: ClassSet) -> str:
     """The same few support images without corruption and under the corruption of each group."""
     first = groups[0].results[0].settings
     rows = EpisodeSampler(test, **first.sampler_arguments(0)).indices(0).support[:_SAMPLES].tolist()
-    corrupted = (test.corrupted(**(group.results[0].settings.corruption_arguments() or {})) for group in groups)
-    sets = [("no corruption", test), *zip((group.condition for group in groups), corrupted, strict=True)]
-    lines = []
+    arguments = [group.results[0].settings.corruption_arguments() or {} for group in groups]
+    corrupted = [(group.condition, test.corrupted(**given)) for group, given in zip(groups, arguments, strict=True)]
+    sets, lines = [("no corruption", test), *corrupted], []
     for name, images in sets:
         tags = "".join(image_tag(images.x[row], f"support example, {name}") for row in rows)
         lines.append(f'<div class="sample"><span>{escape(name)}</span><div class="support">{tags}</div></div>')

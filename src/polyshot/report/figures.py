@@ -132,7 +132,9 @@ def corruption(page: Page, groups: Sequence[Group], clean: Group | None, figure_
         blocks = []
         conditions = [(g.condition, g) for g in ([clean] if clean else []) + list(groups)]
         known = [r for _, g in conditions for r in g.results if r.label in shown and measure.name in r.summary]
-        largest = 1.0 if measure.percent else 1.1 * max((r.summary[measure.name].estimate for r in known), default=1)
+        intervals = [r.summary[measure.name] for r in known]
+        ends = [i.high if i.bounded else i.estimate for i in intervals]
+        largest = 1.0 if measure.percent else max(ends, default=1.0)
         for condition, g in conditions:
             bars = [
                 Bar(r.label, r.summary[measure.name], measure.text(r.summary[measure.name].estimate,

@@ -182,7 +182,7 @@ def _outside(group: Group) -> Iterator[str]:
         for measure in outlier_measures():
             if measure.name in r.summary:
                 shares.setdefault(percent(_value(r, measure.name)), measure.score_title or measure.title)
-        texts = [f"{share} by the {title}" for share, title in shares.items()]
+        texts = [f"{share} by {title}" for share, title in shares.items()]
         listed = ", ".join(texts[:-1]) + (" and " if len(texts) > 1 else "") + texts[-1]
         yield (
             f"Given one query of a known class and one of an unknown class, {r.label} picks out the unknown one in "

@@ -98,13 +98,13 @@ class Bar(NamedTuple):
 
 def interval_bars(description: str, rows: Sequence[Bar], largest: Number) -> str:
     """Horizontal bars with their intervals."""
-    step, left, right, width = 24, 96, 46, 340
+    step, left, right, width = 24, 104, 46, 350
     scale = (width - left - right) / largest
     parts = []
     for i, (name, interval, text, css) in enumerate(rows):
         top = i * step
         middle = top + step / 2
-        parts.append(_text(left - 8, middle + 4, shortened(name, 14), "label end"))
+        parts.append(_text(left - 8, middle + 4, shortened(name, 13), "label end"))
         end = interval.estimate
         size = f'width="{end * scale:.1f}" height="{step - 8}"'
         parts.append(f'<rect class="fill {css}" x="{left}" y="{top + 4}" {size}/>')

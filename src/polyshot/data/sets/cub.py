@@ -47,7 +47,6 @@ DATASET = DataSet(
     title="CUB",
     summary="photographs of 200 species of birds",
     kind="natural",
-    classifier_epochs=200,
     official="https://data.caltech.edu/records/65de6-vp158 (CUB_200_2011.tgz)",
     accepts="the unpacked CUB_200_2011 folder, with images.txt, classes.txt and images/ in it",
     licence="non-commercial research",

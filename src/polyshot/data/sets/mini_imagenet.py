@@ -137,7 +137,6 @@ DATASET = DataSet(
     title="mini-ImageNet",
     summary="100 classes of ImageNet, 600 images each",
     kind="natural",
-    classifier_epochs=400,
     official="https://github.com/yaoyao-liu/mini-imagenet-tools (made from ILSVRC 2012; csv splits: "
     "https://github.com/twitter-research/meta-learning-lstm)",
     accepts="a folder with one sub-folder per WordNet id (also below train/, val/, test/), or with train.csv, "

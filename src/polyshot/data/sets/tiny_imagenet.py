@@ -34,7 +34,6 @@ DATASET = DataSet(
     title="Tiny-ImageNet",
     summary="200 classes of ImageNet at 64x64",
     kind="natural",
-    classifier_epochs=400,
     official="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
     accepts="the unpacked tiny-imagenet-200 folder, with words.txt and train/ in it",
     licence="non-commercial research (ImageNet's terms)",

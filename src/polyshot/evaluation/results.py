@@ -248,9 +248,11 @@ def _is_result(path: Path) -> bool:
         return False
     if _episodes_path(path).is_file():
         return True
-    with path.open("rb") as file:
-        start = file.read(len(_START))
-    return _START.startswith(start)
+    try:
+        with path.open("rb") as file:
+            return _START.startswith(file.read(len(_START)))
+    except OSError:  # read_result says why
+        return True
 
 
 def _distinguished(results: list[Result]) -> list[Result]:

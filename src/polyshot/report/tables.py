@@ -120,7 +120,7 @@ def _wanted(results: Sequence[Result]) -> list[_Wanted]:
         title = f"{settings.condition.capitalize()}, on support and query"
         paper = f"corruption:{settings.corruption}" if settings.severity == 5 else None
         wanted.append(_Wanted(condition, title, "", some, [MEASURES["accuracy"], MEASURES["brier"]], paper))
-    measures = [m for m in _measures_of(accuracy) if m.name != "accuracy"]
+    measures = [m for m in _measures_of(accuracy) if m is not MEASURES["accuracy"]]
     note = "ECE and MCE: 15 bins of equal width."
     wanted.append(_Wanted("calibration", "Calibration and other measures", note, accuracy, measures))
     detecting = [m for m in _measures_of(outside) if isinstance(m, OutlierMeasure) or m.name not in MEASURES]

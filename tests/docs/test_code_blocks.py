@@ -1,6 +1,6 @@
 """Every Python block of every page runs; blocks of one page share a namespace, in order, in a folder of their own."""
 
-import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def test_a_python_block_runs(
 ) -> None:
     started = _started.setdefault(page, Page(tmp_path_factory.mktemp("page"), PYTHON[page]))
     if any("runs/" in block.code for block in started.code) and not (started.folder / "runs").exists():
-        os.symlink(request.getfixturevalue("small_runs_folder") / "runs", started.folder / "runs")
+        shutil.copytree(request.getfixturevalue("small_runs_folder") / "runs", started.folder / "runs")
     monkeypatch.chdir(started.folder)
     monkeypatch.setenv("POLYSHOT_DATA", str(characters))
     started.run_to(page, number)

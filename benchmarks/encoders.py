@@ -1,6 +1,9 @@
-"""Which encoder should be the default? Few-shot accuracy, log-loss and time, on three sets of text and three of images.
+"""Which encoder should be the default? Few-shot accuracy, log-loss and time on three sets of text and three of images.
 
-    POLYSHOT_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.encoders
+    POLYSHOT_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.encoders [DATA ...]
+
+With names of data sets, only those are measured again. $ENCODERS_CACHE names a folder for the vectors, to repeat
+a measurement in less time.
 
 Every encoder sees the same episodes: episode k of a data set is a function of (set, ways, shots, k). Vectors are
 classified by OneVsEachClassifier with its defaults. The result goes to benchmarks/results/encoders.json and the table
@@ -10,6 +13,7 @@ to standard output, for docs/encoders.md.
 import json
 import os
 import platform
+import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -104,22 +108,23 @@ def measure(name: str, vectors: NDArray[np.float32], labels: NDArray[np.int64]) 
 
 
 def milliseconds(encode: Callable[[list[Any]], Any], items: list[Any]) -> float:
-    """Per item, the best of three."""
+    """Processor time per item, the best of three."""
     encode(items[:2])  # the network is loaded
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         encode(items)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return round(1000 * min(times) / len(items), 3)
 
 
-def main() -> None:
+def main(chosen: list[str]) -> None:
     """Measure, keep, print."""
-    results = []
+    results = json.loads(OUT.read_text("utf-8"))["results"] if OUT.is_file() and chosen else []
     for sets, candidates in CANDIDATES.items():
         transformer = TextEncoder if sets is TEXT else ImageEncoder
-        for name in sets:
+        for name in [name for name in sets if name in (chosen or sets)]:
+            results = [entry for entry in results if entry["data"] != name]
             items, labels = read(name)
             for title, model in candidates.items():
                 plain = transformer(model, cache=None)
@@ -136,6 +141,7 @@ def main() -> None:
                 }
                 results.append(entry)
                 print(json.dumps(entry), flush=True)
+    results.sort(key=lambda entry: (*TEXT, *IMAGES).index(entry["data"]))
     content = {"machine": platform.processor() or platform.machine(), "threads": os.environ.get("OMP_NUM_THREADS"),
                "per_class": PER_CLASS, "queries": QUERIES, "results": results}  # fmt: skip
     OUT.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -157,4 +163,4 @@ def table(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,8 +1,11 @@
 """One batch of items to vectors: read, look up in the cache, encode what is missing, keep it."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import UnidentifiedImageError
@@ -10,10 +13,8 @@ from PIL import UnidentifiedImageError
 from polyshot.data.images import open_image
 from polyshot.encoders.base import Encoder, Vectors
 from polyshot.encoders.cache import VectorCache
-from polyshot.encoders.items import image_bytes
+from polyshot.encoders.items import ImageItem, image_bytes
 from polyshot.errors import InputError
-
-Mapper: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
 class Unreadable(NamedTuple):
@@ -23,59 +24,60 @@ class Unreadable(NamedTuple):
 
 
 def encode_batch(
-    encoder: Encoder, items: Sequence[Any], cache: VectorCache | None, mapper: Mapper
+    encoder: Encoder, items: Sequence[Any], cache: VectorCache | None, pool: Executor
 ) -> list[Vectors | Unreadable]:
-    """A vector for each item; equal items are encoded once. `mapper` is `map`, perhaps in threads."""
-    content, read = {"text": (_text_content, _read_text), "images": (_image_content, _read_image)}[encoder.kind]
-    contents = mapper(content, items)
-    keys = [c.reason if isinstance(c, Unreadable) else hashlib.sha256(c).digest() for c in contents]
-    unique: dict[Any, bytes] = {key: c for key, c in zip(keys, contents, strict=True) if not isinstance(c, Unreadable)}
-    found: dict[Any, Vectors | Unreadable] = {c.reason: c for c in contents if isinstance(c, Unreadable)}
-    kept = cache if encoder.digest is not None else None
-    if kept is not None:
-        found |= kept.get(str(encoder.digest), list(unique))
-    missing = [key for key in unique if key not in found]
-    ready = dict(zip(missing, mapper(lambda key: read(encoder, unique[key]), missing), strict=True))
-    found |= {key: item for key, item in ready.items() if isinstance(item, Unreadable)}
+    """A vector for each item; equal items are encoded once, and those in the cache not at all."""
+    images = encoder.kind == "images"
+    contents: list[bytes | Unreadable] = list(pool.map(_file, items)) if images else [_utf8(item) for item in items]
+    keys: list[Any] = [hashlib.sha256(c).digest() if isinstance(c, bytes) else c for c in contents]
+    unique: dict[bytes, bytes] = {k: c for k, c in zip(keys, contents, strict=True) if isinstance(c, bytes)}
+    vectors: dict[Any, Vectors | Unreadable] = {c: c for c in contents if isinstance(c, Unreadable)}
+    if cache is not None and encoder.digest is not None:
+        vectors |= cache.get(encoder.digest, list(unique))
+    missing = {key: content for key, content in unique.items() if key not in vectors}
+    read = pool.map(partial(_prepared, encoder), missing.values()) if images else map(bytes.decode, missing.values())
+    ready = dict(zip(missing, read, strict=True))
+    vectors |= {key: item for key, item in ready.items() if isinstance(item, Unreadable)}
     ready = {key: item for key, item in ready.items() if not isinstance(item, Unreadable)}
     if ready:
-        fresh: dict[Any, Vectors] = dict(
-            zip(ready, _checked(encoder, encoder.encode(list(ready.values())), len(ready)), strict=True)
-        )
-        found |= fresh
-        if kept is not None:
-            kept.put(str(encoder.digest), encoder.title, fresh)
-    return [found[key] for key in keys]
+        fresh = dict(zip(ready, _checked(encoder, encoder.encode(list(ready.values())), len(ready)), strict=True))
+        vectors |= fresh
+        if cache is not None and encoder.digest is not None:
+            cache.put(encoder.digest, encoder.title, fresh)
+    return [_named(item, vectors[key]) for item, key in zip(items, keys, strict=True)]
 
 
-def _text_content(text: str) -> bytes:
+def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")  # half of a surrogate pair is no character
 
 
-def _read_text(encoder: Encoder, content: bytes) -> str:
-    return content.decode()
-
-
-def _image_content(item: Any) -> bytes | Unreadable:
+def _file(item: ImageItem) -> bytes | Unreadable:
     try:
         return image_bytes(item)
-    except Exception as error:  # Pillow raises many kinds on broken files
-        return Unreadable(_reason(error))
+    except Exception as error:
+        return _unreadable(error)
 
 
-def _read_image(encoder: Encoder, content: bytes) -> Any:
+def _prepared(encoder: Encoder, content: bytes) -> Any:
     try:
         return encoder.prepare(open_image(content, encoder.mode))
-    except Exception as error:
-        return Unreadable(_reason(error))
+    except Exception as error:  # Pillow raises many kinds on broken files
+        return _unreadable(error)
 
 
-def _reason(error: Exception) -> str:
+def _unreadable(error: Exception) -> Unreadable:
     if isinstance(error, UnidentifiedImageError):
-        return "not an image"
+        return Unreadable("not an image")
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
+        return Unreadable(error.strerror)
+    return Unreadable(str(error) or type(error).__name__)
+
+
+def _named(item: Any, vector: Vectors | Unreadable) -> Vectors | Unreadable:
+    """With the path of a file that cannot be read."""
+    return (
+        Unreadable(f"{item}: {vector.reason}") if isinstance(vector, Unreadable) and isinstance(item, Path) else vector
+    )
 
 
 def _checked(encoder: Encoder, vectors: Vectors, n: int) -> Vectors:

@@ -13,6 +13,7 @@ from PIL import Image
 from polyshot.errors import InputError
 
 ImageItem: TypeAlias = Path | bytes | Image.Image
+_MOST_BYTES = 2**28  # of an image file
 _SHOWN = 20  # rows that a message lists
 _SAVED_AS_THEY_ARE = ("1", "L", "LA", "P", "RGB", "RGBA")
 
@@ -29,6 +30,9 @@ def text_items(X: Any) -> list[str]:
 def image_items(X: Any) -> list[ImageItem]:
     """Paths, image files as bytes, or PIL images; whatever is none of these is named in one error."""
     items = _as_list(X, "images")
+    shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
+    if len(shape) == 3 and shape[2] in (3, 4):
+        raise InputError(f"pixels {list(shape)} look like a single image; put it in a list: [x]")
     found: list[ImageItem] = []
     wrong = {}
     for row, item in enumerate(items):
@@ -56,6 +60,10 @@ def image_bytes(item: ImageItem) -> bytes:
     if isinstance(item, bytes):
         return item
     if isinstance(item, Path):
+        if not item.is_file():
+            raise InputError("no such file")
+        if item.stat().st_size > _MOST_BYTES:
+            raise InputError(f"larger than {_MOST_BYTES // 2**20} MB")
         return item.read_bytes()
     exif = item.getexif()
     whole = item if item.mode in _SAVED_AS_THEY_ARE else item.convert("RGB")

@@ -73,6 +73,6 @@ def _check_kind(found: Kind, kind: Kind, name: str) -> None:
         raise InputError(f"{name!r} encodes {found}, not {kind}; for {kind} choose from {', '.join(others)}")
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)  # networks can be large
 def _load(encoder: type[Encoder], argument: str, stamp: Hashable) -> Encoder:
     return encoder() if encoder.argument is None else encoder(argument)  # type: ignore[call-arg]

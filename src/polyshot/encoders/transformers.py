@@ -5,7 +5,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -78,28 +78,28 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """
         encoder = self._check_parameters()
         items = _ITEMS[self._kind](X)
-        cache = None if self.cache is None else VectorCache(None if self.cache == "default" else self.cache)
         size = int(self.batch_size)
         failures: dict[int, str] = {}
         vectors: Vectors | None = None
-        title = f"encoding with {encoder.title}"
-        with _late_progress(title, len(items), bool(self.progress)) as tell, ThreadPoolExecutor(_threads()) as pool:
-            try:
-                for first in range(0, len(items), size):
-                    batch = items[first : first + size]
-                    found = encode_batch(encoder, batch, cache, lambda function, x: list(pool.map(function, x)))
-                    failures |= {first + i: v.reason for i, v in enumerate(found) if isinstance(v, Unreadable)}
-                    good = {first + i: v for i, v in enumerate(found) if not isinstance(v, Unreadable)}
-                    if good and vectors is None:
-                        dimension = len(next(iter(good.values())))
-                        vectors = np.full((len(items), dimension), np.nan, np.float32)
-                    for row, vector in good.items():
-                        assert vectors is not None
-                        vectors[row] = vector
-                    tell(first + len(batch))
-            finally:
-                if cache is not None:
-                    cache.close()
+        with ExitStack() as stack:
+            title = f"encoding with {encoder.title}"
+            tell = stack.enter_context(_late_progress(title, len(items), bool(self.progress)))
+            pool = stack.enter_context(ThreadPoolExecutor(min(8, os.cpu_count() or 1)))
+            cache = None if self.cache is None else VectorCache(None if self.cache == "default" else self.cache)
+            if cache is not None:
+                stack.enter_context(cache)
+            for first in range(0, len(items), size):
+                found = encode_batch(encoder, items[first : first + size], cache, pool)
+                for row, vector in enumerate(found, start=first):
+                    if isinstance(vector, Unreadable):
+                        failures[row] = vector.reason
+                        continue
+                    if vectors is None:
+                        vectors = np.full((len(items), len(vector)), np.nan, np.float32)
+                    if len(vector) != vectors.shape[1]:
+                        raise InputError(f"{encoder.title} returned {vectors.shape[1]} numbers, then {len(vector)}")
+                    vectors[row] = vector
+                tell(first + len(found))
         if vectors is None:
             vectors = np.full((len(items), encoder.dimension), np.nan, np.float32)
         return Encoded(vectors, failures)
@@ -263,10 +263,6 @@ class ImageEncoder(_Transformer):
         if self.on_error not in _ON_ERROR:
             raise InputError(f"unknown on_error {self.on_error!r}; choose from {', '.join(_ON_ERROR)}")
         return super()._check_parameters()
-
-
-def _threads() -> int:
-    return min(8, os.cpu_count() or 1)
 
 
 @contextmanager

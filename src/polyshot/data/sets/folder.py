@@ -29,7 +29,8 @@ def class_files(path: Path) -> dict[str, list[Path]]:
     """Return the image files of each class, one sub-folder per class."""
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
-    folders = sorted(d for d in path.iterdir() if d.is_dir() and not d.name.startswith("."))
+    found = (folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    folders = sorted(found, key=lambda folder: folder.name)
     if not folders:
         raise DataError(f"{path}: has no sub-folders; put the images of each class into a sub-folder with its name")
     # a folder's name may hold anything; from here on it can be printed, encoded and written

@@ -106,3 +106,51 @@ def test_sweeps_converge_where_many_examples_of_two_classes_overlap_in_two_dimen
     plain, reference = fit_tied_propagation(K / math.exp(log_scale), y, 2)
     assert plain.converged
     assert right > ((reference.K @ reference.a).argmax(-1) == y).double().mean() - 0.05
+
+
+def parallel_task(n=20, rare=1, offset=30.0, log_scale=4.74, n_way=2, seed=0):
+    """Nearly parallel rows and one rare example per class: full parallel steps overshoot."""
+    generator = torch.Generator().manual_seed(seed)
+    x = offset + torch.randn(n, 128, generator=generator, dtype=torch.float64)
+    y = torch.zeros(n, dtype=torch.long)
+    y[: rare * (n_way - 1)] = torch.arange(rare * (n_way - 1)) % (n_way - 1) + 1
+    with torch.no_grad():
+        return Cosine(log_scale).double()(x) + 0.5, y
+
+
+@pytest.mark.parametrize("n_way", [2, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_nearly_parallel_rows_converge_to_the_answer_of_general_propagation(n_way, seed):
+    K, y = parallel_task(n_way=n_way, seed=seed)
+    fit, posterior = fit_tied_propagation(K, y, n_way)
+    assert fit.converged
+    exact = fit_propagation(OneVsEachGP(), K, y, n_way, tolerance=1e-6)
+    assert fit.log_evidence == pytest.approx(float(log_evidence(OneVsEachGP(), K, y, exact)), abs=0.05)
+    mean = K @ OneVsEachGP().condition(K, y, exact.sites).a[0]
+    torch.testing.assert_close(torch.softmax(posterior.f, -1), torch.softmax(mean, -1), rtol=0, atol=0.005)
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 3e-2])
+def test_a_converged_point_is_left_by_no_further_sweep(tolerance):
+    for seed in range(5):
+        K, y = parallel_task(seed=seed)
+        fit, posterior = fit_tied_propagation(K, y, 2, tolerance=tolerance)
+        assert fit.converged
+        exact, other = fit_tied_propagation(K, y, 2, tolerance=1e-7, max_sweeps=1000)
+        assert exact.converged
+        assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=tolerance)
+        torch.testing.assert_close(torch.softmax(posterior.f, -1), torch.softmax(other.f, -1), rtol=0, atol=tolerance)
+
+
+def test_too_few_sweeps_are_not_called_converged():
+    K, y = parallel_task()
+    fit, _ = fit_tied_propagation(K, y, 2, max_sweeps=3)
+    assert not fit.converged
+    assert fit.n_sweeps <= 15
+
+
+@pytest.mark.parametrize(("n_way", "n_shot"), [(2, 10), (5, 5)])
+def test_the_log_evidence_is_accurate_to_second_order(n_way, n_shot):
+    K, y, _, _ = task(n_way, n_shot, log_scale=3.0, dim=64)
+    exact = fit_tied_propagation(K, y, n_way, tolerance=1e-9, max_sweeps=400)[0].log_evidence
+    assert fit_tied_propagation(K, y, n_way, tolerance=1e-2)[0].log_evidence == pytest.approx(exact, abs=1e-3)

@@ -1,7 +1,7 @@
 """The moment matching that both kinds of expectation propagation share."""
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from polyshot.gp.shapes import AnyFloats
@@ -28,8 +28,8 @@ def match_moments(
     -------
     omega, kappa : Tensor
         The sites, in the shape of `mean`.
-    log_scale : Tensor
-        The logarithm of the factor that gives each site the integral of its sigmoid.
+    log_z : Tensor
+        log E[sigmoid(psi)] under the cavity.
     """
     log_z, by_mean, by_variance = log_expected_sigmoid_slopes(mean, variance)
     # -d^2 log Z / d mean^2; a Gaussian average obeys the heat equation, d/dv = d^2/dm^2 / 2
@@ -42,9 +42,16 @@ def match_moments(
         kappa = by_mean + omega * (mean + variance * by_mean)
     else:
         kappa = (by_mean + mean * curvature) / shrink
-    # log of the site's own integral against the cavity
-    log_site = (kappa**2 * variance + 2 * kappa * mean - omega * mean**2) / (2 * (1 + omega * variance)) - torch.log1p(
-        omega * variance
-    ) / 2
-    omega, kappa, log_scale = (torch.where(there, x, 0.0) for x in (omega, kappa, log_z - log_site))
-    return omega, kappa, log_scale
+    return torch.where(there, omega, 0.0), torch.where(there, kappa, 0.0), log_z
+
+
+def log_scales(
+    log_z: AnyFloats, mean: AnyFloats, variance: AnyFloats, omega: Float[Tensor, "*#shape"], kappa: AnyFloats
+) -> AnyFloats:
+    """The logarithm of the factor that gives each site the integral of its sigmoid against the cavity.
+
+    The sites are those that the posterior was computed with, not the newly matched ones. The log evidence is then
+    stationary in the sites at the solution, so that its error is of second order in theirs.
+    """
+    quadratic = (kappa**2 * variance + 2 * kappa * mean - omega * mean**2) / (2 * (1 + omega * variance))
+    return log_z - quadratic + torch.log1p(omega * variance) / 2

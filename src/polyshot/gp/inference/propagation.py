@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.gp.inference.gibbs import Prior, draw_latent
-from polyshot.gp.inference.moment_matching import match_moments
+from polyshot.gp.inference.moment_matching import log_scales, match_moments
 from polyshot.gp.models.base import GPModel
 from polyshot.gp.models.one_vs_each import OneVsEachGP, check_one_vs_each
 from polyshot.gp.models.posterior import Sites, full_mean, residual
@@ -68,7 +68,7 @@ def fit_propagation(
     mean : float or Tensor
         Prior mean.
     tolerance : float
-        Stop when no mean of psi moves by more than this many standard deviations.
+        Stop when a full step moves no mean of psi by more than this many standard deviations.
     max_sweeps : int
         The largest number of sweeps.
     """
@@ -89,16 +89,18 @@ def fit_propagation(
         previous, moved = moved, ((psi - before).abs() / variance.clamp(min=1e-12).sqrt()).amax((-3, -2, -1))
         before = psi
         # Full parallel steps converge in about seven sweeps; a task that oscillates takes shorter ones.
-        step = torch.where(moved > previous, (step / 2).clamp(min=0.1), step)
+        taken, step = step, torch.where(moved > previous, (step / 2).clamp(min=0.1), step)
         # The cavity: everything but the site itself. While its precision is not positive, weaken the site instead.
         precision = 1 / variance.clamp(min=1e-300)
         proper = there & (precision - sites.omega > 1e-9 * precision)
         cavity_variance = 1 / torch.where(proper, precision - sites.omega, 1.0)
         cavity_mean = torch.where(proper, (psi * precision - sites.kappa) * cavity_variance, 0.0)
-        *new, log_scale = match_moments(cavity_mean, cavity_variance, proper)
+        *new, log_z = match_moments(cavity_mean, cavity_variance, proper)
+        log_scale = torch.where(proper, log_scales(log_z, cavity_mean, cavity_variance, *sites), 0.0)
         new = [torch.where(proper, n, s / 2) for n, s in zip(new, sites, strict=True)]
-        # A finished task stays as it is while others continue, so that it does not depend on them.
-        active = active & (moved > tolerance)
+        # A finished task stays as it is while others continue, so that it does not depend on them. After a shortened
+        # step, a full one would have to be within the tolerance.
+        active = active & (moved > tolerance * taken)
         if not bool(active.any()) or sweep == max_sweeps:
             break
         share = torch.where(active, step, 0.0)[..., None, None, None]

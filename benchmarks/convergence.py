@@ -1,0 +1,125 @@
+"""Does expectation propagation call a point converged that further sweeps leave? Counts this over hard tasks.
+
+    python -m benchmarks.convergence [--tasks 1000] [--out benchmarks/results/convergence.json]
+
+Hard tasks have nearly parallel rows (a common offset of up to 100 times the spread), unbalanced classes and large
+kernel scales. A convergence is false if another 1,000 sweeps move the log evidence by more than 1e-3, or a class
+probability of a support example by more than 1e-3. These sweeps are plain steps, damped to 5 %. General expectation
+propagation, whose sites share no precision, is measured on the same tasks: its convergence is false if a run with a
+tolerance of 1e-8 ends elsewhere.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from polyshot.gp import (
+    OneVsEachGP,
+    TiedConditional,
+    TiedPropagation,
+    fit_propagation,
+    fit_tied_propagation,
+    log_evidence,
+    make_kernel,
+    one_hot,
+)
+from polyshot.gp.inference.moment_matching import log_scales, match_moments
+
+LARGEST_MOVE = 1e-3
+N_FURTHER, SHARE = 1000, 0.05
+
+Answer = tuple[float, Tensor]  # log evidence, and class probabilities of the support examples
+
+
+def make_task(seed: int) -> tuple[Tensor, Tensor, int]:
+    """K, y and the number of classes of one hard task."""
+    rng = np.random.default_rng(seed)
+    n_way = int(rng.choice([2, 2, 2, 3, 5]))
+    n = int(rng.integers(n_way + 3, 50))
+    offset, dim = float(rng.choice([0.0, 5.0, 20.0, 30.0, 100.0])), int(rng.choice([4, 32, 128]))
+    x = torch.from_numpy(offset + rng.normal(size=(n, dim)))
+    # 1 to 3 examples of each class but the first, which has all the others
+    y = np.r_[np.tile(np.arange(1, n_way), int(rng.integers(1, 4))), np.zeros(n, int)][:n]
+    kernel = make_kernel(str(rng.choice(["cosine", "normalized-rbf", "linear"]))).double()
+    with torch.no_grad():
+        K = kernel(x)
+    K = K / K.diagonal().mean()
+    return np.exp(rng.uniform(0, 8)) * K + float(rng.choice([0.0, 0.5, 10.0])), torch.from_numpy(y), n_way
+
+
+def further(K: Tensor, y: Tensor, fit: TiedPropagation) -> Answer:
+    """The answer after another 1,000 damped sweeps."""
+    w, kappa = fit.w, fit.kappa
+    there = ~one_hot(y, kappa.shape[-1])
+    for _ in range(N_FURTHER):
+        posterior = TiedConditional.of(K, y, w, kappa)
+        psi, variance = posterior.contrasts()
+        precision = 1 / variance.clamp(min=1e-12)
+        left = torch.maximum(precision - w[:, None], 1e-3 * precision)
+        cavity = (psi * precision - kappa) / left, 1 / left
+        omega, matched, log_z = match_moments(*cavity, there, tied=True)
+        log_scale = torch.where(there, log_scales(log_z, *cavity, w[:, None], kappa), 0.0).sum()
+        evidence = posterior.log_integral + float(log_scale)
+        w, kappa = w + SHARE * (omega.amax(-1) - w), kappa + SHARE * (matched - kappa)
+    return evidence, torch.softmax(posterior.f, -1)
+
+
+def general(K: Tensor, y: Tensor, n_way: int, **options: float) -> tuple[bool, Answer]:
+    """Whether general expectation propagation converged, and its answer."""
+    model = OneVsEachGP()
+    q = fit_propagation(model, K, y, n_way, **options)
+    mean = K @ model.condition(K, y, q.sites).a[0]
+    return q.converged, (float(log_evidence(model, K, y, q)), torch.softmax(mean, -1))
+
+
+def differ(one: Answer, other: Answer) -> bool:
+    """Whether two answers differ by more than a convergence allows."""
+    return abs(one[0] - other[0]) > LARGEST_MOVE or float((one[1] - other[1]).abs().max()) > LARGEST_MOVE
+
+
+def count(n_tasks: int) -> list[dict[str, object]]:
+    tied = {"method": "tied propagation", "converged": 0, "false": 0, "above_zero": 0, "seconds": 0.0}
+    free = {"method": "general propagation", "converged": 0, "false": 0, "above_zero": 0, "seconds": 0.0}
+    for seed in range(n_tasks):
+        K, y, n_way = make_task(seed)
+        begin = time.perf_counter()
+        fit, posterior = fit_tied_propagation(K, y, n_way)
+        middle = time.perf_counter()
+        converged, answer = general(K, y, n_way)
+        tied["seconds"] += middle - begin
+        free["seconds"] += time.perf_counter() - middle
+        tied["above_zero"] += fit.log_evidence > 0
+        free["above_zero"] += answer[0] > 0
+        if fit.converged:
+            tied["converged"] += 1
+            tied["false"] += differ((fit.log_evidence, torch.softmax(posterior.f, -1)), further(K, y, fit))
+        if converged:
+            free["converged"] += 1
+            free["false"] += differ(answer, general(K, y, n_way, tolerance=1e-8, max_sweeps=2000)[1])
+    return [tied, free]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=1000)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/convergence.json"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = count(arguments.tasks)
+    table = Table(*rows[0], title=f"{arguments.tasks} hard tasks")
+    for row in rows:
+        table.add_row(*(f"{value:.1f}" if isinstance(value, float) else str(value) for value in row.values()))
+    Console(width=100).print(table)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps({"tasks": arguments.tasks, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

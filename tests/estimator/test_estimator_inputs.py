@@ -1,6 +1,8 @@
+import datetime
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from blobs import blobs
@@ -55,6 +57,11 @@ def test_bad_data_is_refused_with_the_reason(change, message):
         ({"inference": "magic"}, "unknown inference"),
         ({"log_scale": "large"}, "a number from -20 to 20, not 'large'"),
         ({"log_scale": np.nan}, "a number from -20 to 20, not nan"),
+        ({"log_scale": -700}, "a number from -20 to 20, not -700"),
+        ({"log_scale": 800.0}, "a number from -20 to 20, not 800.0"),
+        ({"log_scale": 10**400}, "a number from -20 to 20, not a huge integer"),
+        ({"kernel": lambda x, z: {}["x"]}, "the kernel failed with KeyError: 'x'"),
+        ({"kernel": lambda x, z: np.full((len(x), len(z)), np.nan)}, "diagonal holds NaN"),
         ({"n_chains": 0}, "n_chains must be a whole number"),
         ({"n_steps": 2.5}, "n_steps must be a whole number"),
     ],
@@ -118,3 +125,109 @@ def test_the_other_queries_do_not_matter_to_the_answer(kernel, shift):
     alone = model.predict_proba(queries + shift)
     among = model.predict_proba(np.concatenate([queries + shift, np.full((1, 32), 1e9)]))[:-1]
     np.testing.assert_allclose(among, alone, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.0, np.nan], "10 missing labels .* of 20; drop those rows"),
+        (["a", None], "10 missing labels"),
+        (pd.array(["a", pd.NA], dtype="string"), "10 missing labels"),
+        (np.array(["2020-01-01", "NaT"], "M8[D]"), "not dates"),
+        (np.array([datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)], dtype=object), "not dates"),
+        ([2**70, 1], "do not fit into one 64-bit integer type"),
+        ([2**63, -1], "do not fit into one 64-bit integer type"),
+        (np.array(["a", 1], dtype=object), r"Unknown label type: objects \(int, str\)"),
+        (torch.zeros(2, device="meta"), "y is a tensor on the meta device"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused_with_the_reason(labels, message):
+    X, *_ = blobs()
+    y = labels * 10 if isinstance(labels, list) else labels.repeat(10)
+    with pytest.raises(InputError, match=message):
+        OneVsEachClassifier().fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: torch.zeros(X.shape, device="meta"), "X is a tensor on the meta device"),
+        (lambda X: torch.from_numpy(X).to_sparse(), "X is a sparse tensor"),
+        (lambda X: [[10**400] * X.shape[1]] * len(X), "integers too large for a float"),
+        (lambda X: pd.DataFrame(X, columns=["a"] * X.shape[1]), "more than one column named a"),
+    ],
+)
+def test_features_that_cannot_be_used_are_refused_with_the_reason(change, message):
+    X, y, *_ = blobs()
+    with pytest.raises(InputError, match=message):
+        OneVsEachClassifier().fit(change(X), y)
+
+
+def test_tensors_with_the_negative_or_conjugate_bit_are_taken(fitted):
+    X, y, queries, _, _ = blobs()
+    negative = torch.complex(torch.zeros(X.shape, dtype=torch.float64), torch.from_numpy(-X)).conj().imag
+    assert negative.is_neg()
+    names = np.array(["ant", "bee", "cat", "dog"])[y]
+    p = OneVsEachClassifier().fit(negative, names).predict_proba(queries)
+    np.testing.assert_allclose(p, fitted.predict_proba(queries))
+    with pytest.raises(ValueError, match="Complex data not supported"):
+        OneVsEachClassifier().fit(torch.from_numpy(X).to(torch.complex128).conj(), y)
+
+
+def test_signed_and_unsigned_labels_stay_integers():
+    X, y, *_ = blobs()
+    model = OneVsEachClassifier(log_scale=3.0).fit(X, y)
+    assert model.add(X[:2], np.array([1, 9], dtype=np.uint64)).classes_.dtype == np.int64
+    assert model.add(X[:1], np.array([2**63], dtype=np.uint64)).classes_.tolist() == [0, 1, 2, 3, 9, 2**63]
+    with pytest.raises(InputError, match="no integer type holds labels from -1"):
+        model.add(X[:1], np.array([-1]))
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("value", [0.1, 1e9])
+def test_rows_that_are_all_alike_are_answered_by_how_frequent_the_classes_are(kernel, value):
+    X, y = np.full((20, 8), value), np.repeat([0, 1], [15, 5])
+    p = OneVsEachClassifier(kernel).fit(X, y).predict_proba(X)[:, 0]
+    np.testing.assert_allclose(p, 0.75, atol=0.02)
+
+
+def test_a_row_too_far_away_for_the_rbf_is_refused():
+    X, y, *_ = blobs()
+    X[3] = 1e9
+    with pytest.raises(InputError, match="typical distances from the mean"):
+        OneVsEachClassifier("rbf").fit(X, y)
+
+
+def test_covariances_that_overflow_are_refused_where_the_means_do_not():
+    X, y, queries, _, _ = blobs()
+    model = OneVsEachClassifier("linear", inference="gibbs", n_steps=200, log_scale=1.0, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+    assert np.isfinite(model.decision_function(1e160 * queries)).all()
+    with pytest.raises(InputError, match="their posterior covariance holds NaN or infinity"):
+        model.latent_mean_and_covariance(1e160 * queries)
+
+
+def test_a_second_fit_that_fails_leaves_the_first_model(fitted):
+    X, y, queries, _, _ = blobs()
+    model = OneVsEachClassifier().fit(pd.DataFrame(X).add_prefix("x"), y)
+    before = model.predict_proba(pd.DataFrame(queries).add_prefix("x"))
+    for bad_X, bad_y in ((X[:, :5], y * 0), (np.full_like(X, np.nan), y), (X, y + 0.5)):
+        with pytest.raises(ValueError, match=r"class|NaN|Unknown label"):
+            model.fit(bad_X, bad_y)
+    model.kernel = lambda x, z: 1 / 0
+    with pytest.raises(InputError, match="ZeroDivisionError"):
+        model.fit(X[:, :5], y)
+    np.testing.assert_array_equal(model.predict_proba(pd.DataFrame(queries).add_prefix("x")), before)
+    assert (model.n_features_in_, len(model.feature_names_in_)) == (32, 32)
+    model.kernel = "auto"
+    assert not hasattr(model.fit(X, y), "feature_names_in_")
+
+
+def test_add_checks_the_parameters():
+    X, y, *_ = blobs()
+    model = OneVsEachClassifier(log_scale=3.0).fit(X, y)
+    model.n_steps = 0
+    with pytest.raises(InputError, match="n_steps must be a whole number"):
+        model.add(X, y)

@@ -35,6 +35,19 @@ def test_what_was_saved_is_what_is_loaded(tmp_path, kernel):
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
 
 
+def test_the_outlier_model_is_stored_if_it_is_there_and_rebuilt_otherwise(tmp_path):
+    X, y, _, _, unseen = blobs()
+    model = OneVsEachClassifier().fit(X, y)
+    model.save(tmp_path / "without")
+    scores = model.outlier_score(unseen)
+    model.save(tmp_path / "with")
+    kind = "polyshot.OneVsEachClassifier 4"
+    assert "weights_with_none" not in load_checkpoint(tmp_path / "without", kind)[0]
+    assert "weights_with_none" in load_checkpoint(tmp_path / "with", kind)[0]
+    for name in ("with", "without"):
+        np.testing.assert_allclose(OneVsEachClassifier.load(tmp_path / name).outlier_score(unseen), scores, rtol=1e-12)
+
+
 def test_files_that_are_not_a_classifier_are_refused(tmp_path, fitted):
     with pytest.raises(DataError, match="no such file"):
         OneVsEachClassifier.load(tmp_path / "none")

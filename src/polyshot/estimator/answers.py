@@ -1,7 +1,8 @@
 """What a fitted classifier answers about queries: probabilities, labels, logits and how strange they are."""
 
+from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from polyshot.estimator.inputs import checked_features
 from polyshot.system.threads import few_threads
 
 Array = NDArray[np.float64]
+Answer = TypeVar("Answer")
 
 
 class Answers:
@@ -51,7 +53,7 @@ class Answers:
         ndarray of shape (n_samples, n_classes)
             For two classes of shape (n_samples,): the second class's logit less the first's.
         """
-        logits = self._logits(X)[1].numpy()
+        logits = self._answer(X, lambda model, queries: model.logits(queries)).numpy()
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_log_proba(self, X: Any) -> Array:
@@ -65,7 +67,8 @@ class Answers:
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return torch.log_softmax(self._logits(X)[1], -1).numpy()
+        log_probs = self._answer(X, lambda model, queries: torch.log_softmax(model.logits(queries), -1))
+        return log_probs.numpy()
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, in the order of `classes_`.
@@ -91,9 +94,12 @@ class Answers:
         -------
         ndarray of shape (n_samples,)
         """
-        model, logits = self._logits(X)
-        names: NDArray[Any] = model.examples.classes[logits.argmax(1).numpy()]
-        return names
+
+        def names(model: FittedModel, queries: Tensor) -> NDArray[Any]:
+            best: NDArray[Any] = model.examples.classes[model.logits(queries).argmax(1).numpy()]
+            return best
+
+        return self._answer(X, names)
 
     def latent_mean_and_covariance(self, X: Any) -> tuple[Array, Array]:
         """Mean and covariance of the logits under the posterior.
@@ -107,11 +113,12 @@ class Answers:
         mean : ndarray of shape (n_samples, n_classes)
         covariance : ndarray of shape (n_samples, n_classes, n_classes)
         """
-        model, queries = self._queries(X)
-        n, n_way = model.weights.shape
-        with few_threads(max(self._query_cost(model, queries), n_way * n**3)):
+
+        def moments(model: FittedModel, queries: Tensor) -> tuple[Array, Array]:
             mean = model.logits(queries)
             return mean.numpy(), model.logit_covariance(queries, mean).numpy()
+
+        return self._answer(X, moments, refits=True)
 
     def outlier_score(self, X: Any) -> Array:
         """How likely a row is outside all classes: larger is stranger.
@@ -129,9 +136,7 @@ class Answers:
         -------
         ndarray of shape (n_samples,)
         """
-        model, queries = self._queries(X)
-        with few_threads(max(self._query_cost(model, queries), len(model.weights) ** 3)):
-            return model.outlier_scores(queries).numpy()
+        return self._answer(X, lambda model, queries: model.outlier_scores(queries), refits=True).numpy()
 
     @property
     def _fitted(self) -> FittedModel:
@@ -140,16 +145,14 @@ class Answers:
         except KeyError:
             raise AttributeError(f"this {type(self).__name__} is not fitted yet; call fit first") from None
 
-    def _queries(self, X: Any) -> tuple[FittedModel, Tensor]:
-        """The model and the checked queries, both of one moment, though another thread may fit or add."""
+    def _answer(self, X: Any, ask: Callable[[FittedModel, Tensor], Answer], refits: bool = False) -> Answer:
+        """What `ask` says about the queries; model and queries are of one moment, though another thread may fit.
+
+        `refits` says that it may also factorise the covariance of the examples.
+        """
         check_is_fitted(self)
         now = copy(self)
-        return now._fitted, torch.tensor(np.ascontiguousarray(checked_features(now, X)))
-
-    def _query_cost(self, model: FittedModel, queries: Tensor) -> int:
-        return queries.numel() * len(model.weights)
-
-    def _logits(self, X: Any) -> tuple[FittedModel, Tensor]:
-        model, queries = self._queries(X)
-        with few_threads(self._query_cost(model, queries)):
-            return model, model.logits(queries)
+        model, queries = now._fitted, np.ascontiguousarray(checked_features(now, X))
+        n = len(model.weights)
+        with few_threads(max(queries.size * n, refits * n**3)):
+            return ask(model, torch.tensor(queries))

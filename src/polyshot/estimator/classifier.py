@@ -197,7 +197,8 @@ class OneVsEachClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ign
         check_random_state(self.random_state)
         number = isinstance(self.log_scale, Real) and abs(self.log_scale) <= _LARGEST_LOG_SCALE  # type: ignore[operator]
         if not number and not (isinstance(self.log_scale, str) and self.log_scale == "auto"):
-            shown = repr(self.log_scale) if isinstance(self.log_scale, float | str) else type(self.log_scale).__name__
+            huge = isinstance(self.log_scale, int) and abs(self.log_scale) > 10**9  # too long to print
+            shown = "a huge integer" if huge else repr(self.log_scale)
             raise InputError(
                 f'log_scale must be "auto" or a number from {-_LARGEST_LOG_SCALE:g} to {_LARGEST_LOG_SCALE:g}, '
                 f"not {shown}; it is the logarithm of a variance"

@@ -77,8 +77,9 @@ def _check_label_values(labels: NDArray[Any], y: Any) -> None:
         raise InputError("y holds integers that do not fit into one 64-bit integer type; use strings instead")
     if labels.dtype.kind == "O" and any(hasattr(x, "year") or isinstance(x, np.datetime64) for x in labels.flat):
         raise InputError(_DATES)
-    if labels.dtype.kind == "O" and len({isinstance(x, str) for x in labels.flat}) > 1:
-        raise InputError("y mixes strings with other labels; use one type for all of them")
+    if labels.dtype.kind == "O" and not all(isinstance(x, str) for x in labels.flat):
+        kinds = ", ".join(sorted({type(x).__name__ for x in labels.flat}))
+        raise InputError(f"Unknown label type: objects ({kinds}); convert it to strings or numbers with y.astype")
 
 
 def _is_missing(label: Any) -> bool:

@@ -13,6 +13,7 @@ from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.fitted import Examples, FittedModel, support_covariance
 from polyshot.gp import KERNELS, Kernel, SiteMixture, Sites, check_finite_tensor
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
+from polyshot.system.threads import few_threads
 
 if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
@@ -68,10 +69,11 @@ def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier"
     """A classifier of that type, or a DataError that says what is wrong with the file."""
     tensors, header = load_checkpoint(path, _FORMAT)
     try:
-        for name, tensor in tensors.items():
-            check_finite_tensor(name, tensor.double())
-        _check(header, tensors)
-        return _rebuilt(kind, header, tensors)
+        with few_threads(tensors["X"].numel() * len(tensors["X"])):
+            for name, tensor in tensors.items():
+                check_finite_tensor(name, tensor.double())
+            _check(header, tensors)
+            return _rebuilt(kind, header, tensors)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{path}: not a readable classifier ({error}); save it again") from error
 

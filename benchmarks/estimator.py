@@ -2,12 +2,13 @@
 
 python -m benchmarks.estimator [--episodes 200] [--match REGEX] [--methods REGEX] [--seconds S] [--minutes M]
 
-It goes in rounds: 1 episode of every cell by every method, then 3, 10, 30, 100, and --episodes, so that it has a whole
-table after the first round wherever it is stopped. The JSON has one entry a cell and method, with the log-loss of every
-episode and the means of all measures over the episodes of each round and over all; it is written after each, and added
-to by the next run. The whole takes about 1,300 minutes of one core, 600 of them for GaussianProcessClassifier. With
---seconds a method has so long in a cell and then fewer episodes there (the table compares it with ours on the last
-round that both have); it is left out of a cell where an episode of a smaller one took a quarter of that.
+It runs in rounds: 1 episode of every cell by every method, then 3, 10, 30, 100, and --episodes. So there is a whole
+table after the first round, wherever it is stopped. The JSON has one entry per cell and method, with the log-loss of
+every episode and the means of all measures over the episodes of each round and over all. It is written after each
+entry, and the next run adds to it. A full run takes about 1,300 minutes on one core, 600 of them for
+GaussianProcessClassifier. --seconds limits the time of a method in a cell, which then has fewer episodes there (the
+table compares it with ours on the last round that both have). A method is left out of a cell if an episode of a smaller
+cell took a quarter of that time.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""What each choice of OneVsEachClassifier is worth, on classes that chose nothing.
+"""What each choice of OneVsEachClassifier is worth, on held-out classes.
 
 python -m benchmarks.estimator_choices [--match REGEX] [--episodes 20]
 
-One table a choice (posterior, rule, scale, features, intercept, kernel, outlier score), a row a task and a column an
-alternative: log-loss, or AUROC. The embeddings are those of the held-out classes; the choices were made on the design
-classes. Episodes are 3000 and up, the benchmark has 0 to 199; no randomness but their own seeds. Each table goes into
-docs/estimator.md when it is complete.
+One table per choice (posterior, rule, scale, features, intercept, kernel, outlier score), with a row per task and a
+column per alternative: log-loss, or AUROC. The embeddings are those of the held-out classes; the choices were made on
+the design classes. Episodes are 3000 and up, while the benchmark uses 0 to 199. The only randomness is their own seeds.
+Each table is written into docs/estimator.md when it is complete.
 """
 
 import argparse
@@ -284,7 +284,7 @@ def main() -> None:
         parser.error(f"{', '.join(missing)}: not in the folder that POLYSHOT_DATA names")
     for name, (kind, alternatives) in TABLES.items():
         if re.search(arguments.match, name):
-            print(f"{name}, {arguments.episodes} episodes a row", flush=True)
+            print(f"{name}, {arguments.episodes} episodes per row", flush=True)
             put_into_docs(name, table(kind, alternatives, data, arguments.episodes))
 
 

@@ -1,8 +1,8 @@
 """Time and memory of OneVsEachClassifier at the sizes that users bring: python -m benchmarks.estimator_costs
 
-Made data (Gaussian classes), each size in a process of its own with one thread: processor seconds of a fit and 1,000
-predictions, beside those of the rival on the same data, and the growth of the process's peak memory (VmHWM, so Linux
-alone) beside what `needed_bytes` expects before a fit. The table goes into docs/estimator.md.
+Synthetic data (Gaussian classes); each size runs in its own process with one thread. The table has the processor
+seconds of a fit and 1,000 predictions next to those of the rival on the same data, and the growth of the peak memory
+(VmHWM, so Linux only) next to what `needed_bytes` expects before a fit. It is written into docs/estimator.md.
 """
 
 import os
@@ -52,7 +52,7 @@ def measure(inference: str, n_way: int, n_shot: int, n_features: int) -> list[fl
     X, y, queries = everything[:-N_QUERIES], labels[:-N_QUERIES], everything[-N_QUERIES:]
     model = OneVsEachClassifier(kernel="cosine", inference=inference, random_state=0)
     model.fit(X[:20], np.arange(20) % 2)  # what is compiled at first use
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
     start = time.process_time()
     model.fit(X, y)

@@ -1,11 +1,10 @@
 """Learns the numbers of `polyshot.estimator.hyperparameters.LEARNED`: python -m benchmarks.estimator_prior
 
-Tasks are the episodes 1000, 1001, ... of the design half of the two embedding sets, which the benchmark (episodes 0 to
-199) does not use, in all its cells; fewer where they are large. In each, log-loss of the queries and leave-one-out
-likelihood of the support are taken over a grid of scales; the prior is the one whose choices have the smallest mean
-over the cells of the logarithm of the log-loss, beside that of the best fixed scale of the cell. No randomness but the
-episodes' own seeds. --by-scatter 0 gives WITHOUT_SCATTER, and with --learn-on one data set the table of
-docs/estimator.md.
+Tasks are the episodes 1000, 1001, ... of the design half of the two embedding sets, in all cells of the benchmark,
+with fewer episodes in large cells. The benchmark itself uses episodes 0 to 199. For each task the log-loss of the
+queries and the leave-one-out likelihood of the support set are computed on a grid of scales. The chosen prior minimises
+the mean over cells of log(log-loss / log-loss of the cell's best fixed scale). The only randomness is the episodes' own
+seeds. --by-scatter 0 gives WITHOUT_SCATTER; --learn-on gives the table of docs/estimator.md.
 """
 
 import argparse
@@ -26,7 +25,7 @@ Tasks = dict[Cell, tuple[np.ndarray, np.ndarray]]  # curves and scatters
 GRID = np.arange(0.5, 7.1, 0.5)
 FINE = np.linspace(GRID[0], GRID[-1], 261)
 FIRST = 1000
-FLOOR = 0.02  # a few episodes without an error say that the best scale is infinite: they shall not decide
+FLOOR = 0.02  # without it, a few episodes without errors, whose best scale is infinite, would decide
 
 
 def curves(cell: Cell, data: Data, n_episodes: int) -> np.ndarray:

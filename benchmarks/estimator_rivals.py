@@ -20,7 +20,7 @@ TEMPERATURES = np.geomspace(0.005, 1.0, 40)
 
 
 class Impossible(Exception):
-    """The rival cannot be fitted to such a task (say, cross-validation with one example a class)."""
+    """The rival cannot be fitted to such a task (for example, cross-validation with one example per class)."""
 
 
 def smallest_class(y: NDArray[np.int64]) -> int:
@@ -54,7 +54,7 @@ def logistic_100(X: Array, y: NDArray[np.int64]) -> Predictor:
 def logistic_cv(X: Array, y: NDArray[np.int64]) -> Predictor:
     folds = min(5, smallest_class(y))
     if folds < 2:
-        raise Impossible("cross-validation needs two examples a class")
+        raise Impossible("cross-validation needs two examples per class")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         estimator = LogisticRegressionCV(
@@ -76,7 +76,7 @@ def support_vectors(X: Array, y: NDArray[np.int64]) -> Predictor:
 
 def discriminant(X: Array, y: NDArray[np.int64]) -> Predictor:
     if smallest_class(y) < 2:
-        raise Impossible("a covariance within classes needs two examples a class")
+        raise Impossible("a covariance within classes needs two examples per class")
     return scikit(LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"), X, y)
 
 

@@ -39,7 +39,7 @@ def against_rivals(methods: dict[str, Entry], name: str, smaller_is_better: bool
 
 
 def cell_summary(methods: dict[str, Entry]) -> dict[str, Any]:
-    """Ours and the best rival's numbers, the rival chosen anew for each measure."""
+    """Ours and the best rival's numbers, with the rival chosen separately for each measure."""
     ours = methods[OURS]
     n = len(ours["log_loss"])
     summary: dict[str, Any] = {"episodes": n, "ECE": float(np.abs(ours["bin_gaps"]).sum() / n)}
@@ -66,7 +66,7 @@ def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
         and any(entry.get("log_loss") for key, entry in methods.items() if key != OURS)
     }
     head = [
-        "Each pair is ours and the best rival's, the rival chosen anew for each measure, on the last round of",
+        "Each pair is ours and the best rival's, with the rival chosen separately for each measure, on the last round of",
         "episodes that both have (the last column has the rivals with fewer; ECE is over all of ours).",
     ]
     parts = ["\n".join(head), _cells(summaries), _bars(summaries), _behind_cells(summaries)]

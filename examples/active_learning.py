@@ -1,8 +1,9 @@
-"""Which example to label next? The one the classifier is least sure of, against one drawn by lot: two learning curves.
+"""Which example to label next? The least certain one, compared with one drawn at random: two learning curves.
 
 python examples/active_learning.py
 
-scikit-learn's digits; begins with one label a class, adds ten labels five times, mean of a few repetitions.
+Uses the raw 8 x 8 pixels of scikit-learn's digits, not embeddings. It starts with one label per class, adds ten labels
+five times, and averages over a few repetitions.
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from polyshot.estimator import OneVsEachClassifier
 
-LABELS_A_ROUND, ROUNDS = 10, 5
+LABELS_PER_ROUND, ROUNDS = 10, 5
 
 
 def learn(X: np.ndarray, y: np.ndarray, by_uncertainty: bool, seed: int) -> list[float]:
@@ -25,9 +26,9 @@ def learn(X: np.ndarray, y: np.ndarray, by_uncertainty: bool, seed: int) -> list
         left = np.setdiff1d(pool, known)
         if by_uncertainty:
             top = np.sort(model.predict_proba(X[left]), axis=1)
-            chosen = left[np.argsort(top[:, -1] - top[:, -2])[:LABELS_A_ROUND]]
+            chosen = left[np.argsort(top[:, -1] - top[:, -2])[:LABELS_PER_ROUND]]
         else:
-            chosen = generator.choice(left, LABELS_A_ROUND, replace=False)
+            chosen = generator.choice(left, LABELS_PER_ROUND, replace=False)
         model.add(X[chosen], y[chosen])
         known = np.concatenate([known, chosen])
         curve.append(model.score(X[test], y[test]))
@@ -39,11 +40,11 @@ def main(repetitions: int = 5) -> dict[str, list[float]]:
     X, y = load_digits(return_X_y=True)
     curves = {
         name: np.mean([learn(X, y, by_uncertainty, seed) for seed in range(repetitions)], axis=0).tolist()
-        for name, by_uncertainty in (("least sure", True), ("by lot", False))
+        for name, by_uncertainty in (("least certain", True), ("at random", False))
     }
-    print("labels     " + "  ".join(f"{10 + LABELS_A_ROUND * k:5d}" for k in range(ROUNDS + 1)))
+    print("labels        " + "  ".join(f"{10 + LABELS_PER_ROUND * k:5d}" for k in range(ROUNDS + 1)))
     for name, curve in curves.items():
-        print(f"{name:<10} " + "  ".join(f"{value:.3f}" for value in curve))
+        print(f"{name:<13} " + "  ".join(f"{value:.3f}" for value in curve))
     return curves
 
 

@@ -1,8 +1,9 @@
-"""Name birds from five photographs each by a network's frozen features; and is 90 % sure right 9 times in 10?
+"""Name birds from five photographs per species, and check whether answers with 90 % confidence are right that often.
 
 python examples/image_features.py
 
-With $POLYSHOT_DATA: ten species of CUB-200-2011 as EfficientNet-Lite0 features. Without: scikit-learn's digits.
+With cub_efficientnet.npz in $POLYSHOT_DATA: ten species of CUB-200-2011 as EfficientNet-Lite0 features, computed
+beforehand. Without it: the raw pixels of scikit-learn's digits, which are images but no network's features.
 """
 
 import os
@@ -27,7 +28,7 @@ def images(n_way: int = 10) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main(n_shot: int = 5) -> dict[str, float]:
-    """Fit both classifiers to the same photographs and compare accuracy, log-loss and the trust one can have."""
+    """Fit both classifiers to the same photographs and compare accuracy, log-loss and calibration."""
     X, y = images()
     generator = np.random.default_rng(0)
     picks = np.concatenate([generator.permutation(np.flatnonzero(y == c))[:n_shot] for c in np.unique(y)])
@@ -42,7 +43,7 @@ def main(n_shot: int = 5) -> dict[str, float]:
         print(
             f"{name:>20}: accuracy {hit.mean():.3f}, log-loss {result[name]:.3f}, mean confidence "
             f"{confidence.mean():.3f}; {sure.sum()} answers "
-            f"surer than 0.9, of which {hit[sure].mean() if sure.any() else 0:.3f} right"
+            f"above 0.9, of which {hit[sure].mean() if sure.any() else 0:.3f} right"
         )
     return result
 

@@ -1,9 +1,10 @@
-"""Sort sentences by intent from five examples each, and answer "out of scope" where no intent fits.
+"""Sort sentences by intent from five examples per intent, and answer "out of scope" if no intent fits.
 
 python examples/text_intents.py
 
-With $POLYSHOT_DATA: CLINC150 as MiniLM embeddings, five banking intents, and its own out-of-scope sentences. Without:
-a few sentences written for this page, as TF-IDF vectors.
+With clinc150_minilm.npz in $POLYSHOT_DATA: CLINC150 as MiniLM embeddings, computed beforehand; five banking intents and
+the data set's own out-of-scope sentences. Without it: a few sentences written for this example, as TF-IDF vectors; they
+are easy, so a perfect score there says nothing.
 """
 
 import os
@@ -41,9 +42,9 @@ def built_in() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarr
 
 
 def clinc150(path: Path, n_way: int = 5, n_shot: int = 5) -> tuple[np.ndarray, ...]:
-    """The same from CLINC150: the first banking intents, five sentences each to learn from and twenty to ask about.
+    """The same from CLINC150: the first banking intents, with five sentences to learn from and twenty queries each.
 
-    By lot, because neighbours in the file are one sentence in other words.
+    Drawn at random, because neighbours in the file are paraphrases of one sentence.
     """
     generator = np.random.default_rng(0)
     with np.load(path) as file:
@@ -55,11 +56,11 @@ def clinc150(path: Path, n_way: int = 5, n_shot: int = 5) -> tuple[np.ndarray, .
 
 
 def main() -> dict[str, float]:
-    """Fit, ask, and say how well "out of scope" is told from the rest."""
+    """Fit, predict, and print how well "out of scope" is recognised."""
     path = Path(os.environ.get("POLYSHOT_DATA", ".")) / "clinc150_minilm.npz"
     X, y, queries, truth, outside = clinc150(path) if path.is_file() else built_in()
     model = OneVsEachClassifier().fit(X, y)
-    # more of an outlier than nineteen in twenty of what was labelled, each judged without itself
+    # stranger than 95 % of the labelled sentences, each scored by a model that has not seen it
     left_out = [
         OneVsEachClassifier(log_scale=model.log_scale_)
         .fit(np.delete(X, i, 0), np.delete(y, i))

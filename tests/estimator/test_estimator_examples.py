@@ -47,10 +47,10 @@ def test_image_features_have_a_better_log_loss_than_logistic_regression(monkeypa
 def test_birds_have_a_better_log_loss_than_by_logistic_regression(capsys):
     result = example("image_features").main()
     assert result["OneVsEachClassifier"] < result["LogisticRegression"]
-    assert capsys.readouterr().out.count("surer than 0.9") == 2
+    assert capsys.readouterr().out.count("above 0.9") == 2
 
 
-def test_asking_for_the_least_sure_learns_faster_than_by_lot():
+def test_asking_for_the_least_certain_learns_faster_than_at_random():
     curves = example("active_learning").main(repetitions=3)
-    assert curves["least sure"][0] == pytest.approx(curves["by lot"][0])
-    assert curves["least sure"][-1] > curves["by lot"][-1]
+    assert curves["least certain"][0] == pytest.approx(curves["at random"][0])
+    assert curves["least certain"][-1] > curves["at random"][-1]

@@ -1,11 +1,12 @@
-"""Is a difference between two methods their networks' or their heads'? Every head on every network.
+"""Do two methods differ because of their networks or because of their heads? Try every head on every network.
 
     python -m benchmarks.heads RUN RUN [...] [--episodes 1000] [--more 0 3] [--out benchmarks/results/heads.json]
 
-The runs are GP methods, trained on the same scenario of images. A head is all of a method but its network: kernel,
-likelihood, inference. Its factor in prediction, where it has one, is chosen anew for each network, by 50 validation
-episodes, and then multiplied by exp(more). All are asked the test episodes of the protocol "corruption", 5-shot, on
-clean images and under each corruption at severity 5; "cosine" is the mean one between two images' features.
+The runs are GP methods, trained on the same scenario of images. A head is everything in a method except its network:
+kernel, likelihood, inference. If the head has a prediction factor, it is chosen again for each network by 50
+validation episodes, and then multiplied by exp(more). All are evaluated on the test episodes of the protocol
+"corruption", 5-shot, on clean images and under each corruption at severity 5. "cosine" is the mean cosine between the
+features of two images.
 """
 
 import argparse
@@ -35,7 +36,7 @@ MEASURES = ("accuracy", "ece", "brier", "log_likelihood")
 def heads_on(
     network: TestedRun, runs: Sequence[TestedRun], settings: ProtocolSettings, more: Sequence[float]
 ) -> dict[str, FewShotMethod]:
-    """Every run's method without its network, calibrated on this network's features."""
+    """The head of every run, calibrated on the features of this network."""
     _, validation = on_features(network.method, network.scenario.validation)
     sampler = EpisodeSampler(validation, settings.ways, settings.shots, settings.queries, settings.seed)
     episodes = [sampler[k] for k in range(TO_CALIBRATE)]
@@ -46,7 +47,7 @@ def heads_on(
         head.calibrate(episodes)
         for step in more if getattr(head, "log_factor", None) is not None else (0.0,):
             variant = copy.deepcopy(head)
-            if step:  # heads without a factor have this 0 alone
+            if step:  # heads without a factor only have the step 0
                 variant.log_factor += step
             heads[run.name + (f", factor x exp({step:g})" if step else "")] = variant
     return heads

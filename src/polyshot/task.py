@@ -27,14 +27,25 @@ class Episode(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """Log-probabilities and scores (posterior mean logits) of each query, averaged over the chains.
+    """What a method answers about each query.
 
-    variance: the total posterior variance of its logits, averaged over the classes; None where there is no posterior.
+    Attributes
+    ----------
+    log_probs : Tensor [*batch, Q, C]
+        Log-probabilities of the classes.
+    scores : Tensor [*batch, Q, C]
+        Scores of the classes before normalisation; for a GP the posterior means of the logits.
+    variance : Tensor [*batch, Q], optional
+        The posterior variance of the logits, averaged over the classes; None for a method without a posterior.
+    outlier : Tensor [*batch, Q], optional
+        The method's own score for "none of these classes", larger for a query that is less like all of them. None for
+        a method without one; then minus the largest score takes its place.
     """
 
     log_probs: Float[Tensor, "*batch q c"]
     scores: Float[Tensor, "*batch q c"]
     variance: Float[Tensor, "*batch q"] | None = None
+    outlier: Float[Tensor, "*batch q"] | None = None
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def test_an_error_in_a_worker_is_the_error_of_the_command(trained: Path, tmp_pat
     config |= {"method": "maml", "options": {"head": "per-class", "n_way": 4}}
     (folder / "config.json").write_text(json.dumps(config))
     write_first_weights(folder)
-    with pytest.raises(InputError, match="4 ways here, not 3"):
+    with pytest.raises(InputError, match="built for n_way=4, not 3"):
         evaluate([folder], ["accuracy"], FEW, workers=2, quiet=True)
 
 

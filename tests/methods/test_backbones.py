@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from torch import nn
 
 from polyshot.errors import InputError
+from polyshot.methods import build_method
 from polyshot.methods.backbones import Conv4, SupportNorm, build_backbone, find_backbone, support_rows
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.task import Space
@@ -22,6 +24,32 @@ def test_width_and_map_can_be_chosen() -> None:
     x = torch.rand(2, 3, 84, 84)
     assert Conv4(3, width=32)(x).shape == (2, 800)
     assert Conv4(3, flatten=False)(x).shape == (2, 64, 5, 5)
+
+
+def test_with_two_pools_it_is_the_network_of_relation_networks() -> None:
+    network = Conv4(1, flatten=False, pools=2)
+    assert network(torch.rand(2, 1, 28, 28)).shape == (2, 64, 5, 5)
+    assert Conv4(3, flatten=False, pools=2)(torch.rand(2, 3, 84, 84)).shape == (2, 64, 19, 19)
+    kinds = [[type(layer).__name__ for layer in block] for block in network.blocks]
+    assert kinds == [["Conv2d", "BatchNorm2d", "MaxPool2d", "ReLU"]] * 2 + [["Conv2d", "BatchNorm2d", "ReLU"]] * 2
+    assert [block[0].padding for block in network.blocks] == [(0, 0), (0, 0), (1, 1), (1, 1)]
+
+
+def test_the_public_codes_convolutions_start_from_a_wider_gaussian() -> None:
+    torch.manual_seed(0)
+    weights = [layer.weight for layer in Conv4(3, init="he-fan-out").modules() if isinstance(layer, nn.Conv2d)]
+    for weight in weights:
+        assert weight.std().item() == pytest.approx(math.sqrt(2 / (9 * 64)), rel=0.05)
+        assert abs(weight.mean().item()) < 0.005
+    # as gaussian as 36,864 draws are
+    assert (weights[1].abs() < math.sqrt(2 / (9 * 64))).float().mean().item() == pytest.approx(0.6827, abs=0.01)
+
+
+def test_a_given_backbone_keeps_its_weights() -> None:
+    backbone = Conv4(1)
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    method = build_method("protonet", Space((1, 28, 28), 5), backbone, {"init": "he-fan-out"})
+    assert all(torch.equal(value, before[name]) for name, value in method.backbone.state_dict().items())
 
 
 def test_conv4_has_the_papers_layers() -> None:

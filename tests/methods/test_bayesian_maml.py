@@ -10,7 +10,7 @@ from polyshot.errors import InputError
 from polyshot.methods import build_method
 from polyshot.methods.bayesian_maml import BayesianMAML, ChaserBayesianMAML, log_posterior_gradient, logits
 from polyshot.methods.inner_loop import average, ranks_of_appearance
-from polyshot.methods.svgd import stein_direction
+from polyshot.methods.svgd import stein_direction, stein_direction_by_distance
 from polyshot.task import Episode, LabelledSet, Space
 
 SPACE = Space((3,), 10)
@@ -39,6 +39,18 @@ def test_stein_direction_is_liu_and_wangs_formula() -> None:
             (slope,) = torch.autograd.grad(k(moving, theta[i]), moving)
             expected[i] += k(theta[j], theta[i]) * gradients[j] + slope
     torch.testing.assert_close(stein_direction(theta, gradients), expected)
+
+
+def test_the_public_codes_direction_uses_plain_distances() -> None:
+    torch.manual_seed(0)
+    theta, gradients = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    distances = torch.tensor([[float((a - b).norm()) for a in theta] for b in theta], dtype=torch.float64)
+    h = distances.flatten().sort().values[12] / math.log(5)  # the median of 25
+    k = torch.exp(-distances / h)
+    expected = torch.stack(
+        [sum(k[j, i] * (gradients[j] + (theta[i] - theta[j]) / h) for j in range(5)) for i in range(5)]
+    )
+    torch.testing.assert_close(stein_direction_by_distance(theta, gradients), expected)
 
 
 def test_particles_find_a_gaussian_posterior() -> None:
@@ -120,6 +132,23 @@ def test_the_backbone_learns(name: str) -> None:
     for parameter in method.parameters():
         assert parameter.grad is not None
         assert parameter.grad.abs().max() > 0
+
+
+def test_a_head_per_class_is_learned_as_points() -> None:
+    torch.manual_seed(0)
+    method = BayesianMAML(SPACE, n_particles=4, head="per-class", n_way=3, n_steps=1, inner_rate=0.01)
+    episode = task()
+    assert method.theta is not None
+    x = torch.nn.functional.pad(episode.support.x, (0, 1), value=1.0)
+    theta = method.theta + 0.01 * stein_direction(
+        method.theta.flatten(1), log_posterior_gradient(method.theta, x, episode.support.y).flatten(1)
+    ).view_as(method.theta)
+    z = torch.nn.functional.pad(episode.query.x, (0, 1), value=1.0)
+    expected = -(z @ theta.mT).softmax(-1).mean(0).log()[range(6), episode.query.y].mean()
+    torch.testing.assert_close(method.loss(episode, np.random.default_rng(0)), expected)
+    assert not bool(method.theta[..., -1].any())
+    with pytest.raises(InputError, match="built for n_way=3, not 2; train it with n_way=2, or with head=gaussian"):
+        method.adapt(LabelledSet(episode.support.x[:2], episode.support.y[:2]), 2)
 
 
 def test_bad_options_are_refused() -> None:

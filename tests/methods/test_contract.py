@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from every_method import SAMPLED, build, every_method
+from every_method import FEWER, SAMPLED, build, every_method
 from torch import Tensor, nn
 from toy_tasks import IMAGES, VECTORS, episode
 
 from polyshot.data import ClassSet, EpisodeSampler
 from polyshot.data.transforms import identity
-from polyshot.methods import FewShotMethod, build_method
+from polyshot.methods import METHODS, FewShotMethod, build_method
 from polyshot.runs.features import on_features
+from polyshot.system.settings import keyword_settings
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 
@@ -90,7 +91,7 @@ def test_any_number_of_ways_gives_normalised_finite_probabilities(
     name: str, options: dict[str, Any], n_way: int
 ) -> None:
     method = build(name, options, VECTORS, nn.Linear(12, 8))
-    log_probs, scores, _ = predict(method, episode(VECTORS, n_way, 1, 2))
+    log_probs, scores, *_ = predict(method, episode(VECTORS, n_way, 1, 2))
     assert log_probs.shape == scores.shape == (2 * n_way, n_way)
     assert bool(torch.isfinite(log_probs).all() and torch.isfinite(scores).all())
     torch.testing.assert_close(log_probs.double().exp().sum(-1), torch.ones(2 * n_way).double(), rtol=0, atol=1e-5)
@@ -101,7 +102,7 @@ def test_an_unbalanced_support_set_is_taken(name: str, options: dict[str, Any]) 
     method = build(name, options, IMAGES)
     task = episode(IMAGES, 3, [1, 4, 2])
     train(method, [task], 1)
-    log_probs, scores, _ = predict(method, task)
+    log_probs, scores, *_ = predict(method, task)
     assert bool(torch.isfinite(log_probs).all() and torch.isfinite(scores).all())
 
 
@@ -124,8 +125,9 @@ def test_permuting_the_classes_permutes_the_prediction(name: str, options: dict[
     permutation = torch.tensor([2, 0, 3, 1])
     renamed = Episode(LabelledSet(task.support.x, permutation[task.support.y]), task.query, task.n_way)
     if name not in SAMPLED:
-        log_probs, scores, variance = predict(method, renamed)
-        assert_close(predict(method, task), Prediction(log_probs[:, permutation], scores[:, permutation], variance))
+        answer = predict(method, renamed)
+        back = {"log_probs": answer.log_probs[:, permutation], "scores": answer.scores[:, permutation]}
+        assert_close(predict(method, task), answer._replace(**back))
         return
 
     def probabilities(task: Episode) -> Tensor:
@@ -240,6 +242,19 @@ def test_labels_of_any_whole_type_are_taken(name: str, options: dict[str, Any], 
     torch.testing.assert_close(method.adapt(support, 3)(task.query.x), expected)
     together = method.predict_episodes([Episode(support, task.query, 3)] * 2, [0, 0])
     torch.testing.assert_close(together[0].log_probs, expected.log_probs)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("space", [IMAGES, VECTORS], ids=["images", "vectors"])
+def test_with_the_papers_options_a_method_learns_and_predicts(name: str, space: Space) -> None:
+    options = {**METHODS[name].paper_options}
+    options |= {key: value for key, value in FEWER.items() if key in keyword_settings(METHODS[name])}
+    method = build(name, options, space, nn.Linear(12, 8) if space is VECTORS else None)
+    task = episode(space, 5)
+    train(method, [task], 2)
+    log_probs, scores, *_ = predict(method, task)
+    assert bool(torch.isfinite(log_probs).all() and torch.isfinite(scores).all())
+    torch.testing.assert_close(log_probs.double().exp().sum(-1), torch.ones(15).double(), rtol=0, atol=1e-5)
 
 
 def test_prediction_leaves_a_frozen_part_of_the_network_as_it_was() -> None:

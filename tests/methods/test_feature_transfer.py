@@ -71,7 +71,7 @@ def test_the_new_layer_separates_clear_classes(method: type[FeatureTransfer]) ->
     centres = 3 * torch.eye(5, 12)
     x = centres.repeat_interleave(5, 0) + 0.2 * torch.randn(25, 12, generator=torch.Generator().manual_seed(0))
     predictor = method(VECTORS).adapt(LabelledSet(x, torch.arange(5).repeat_interleave(5)), 5)
-    log_probs, scores, _ = predictor(centres)
+    log_probs, scores, *_ = predictor(centres)
     assert log_probs.argmax(-1).tolist() == [0, 1, 2, 3, 4]
     torch.testing.assert_close(log_probs, scores.log_softmax(-1))
 

@@ -1,5 +1,6 @@
 """The GP methods against GPyTorch and against dense algebra written from the paper's formulas."""
 
+import math
 import warnings
 
 import numpy as np
@@ -10,8 +11,9 @@ from scipy.special import log_softmax
 from torch.nn.functional import normalize, softplus
 
 from polyshot.errors import InputError
-from polyshot.gp import LogisticSoftmaxGP, OneVsEachGP, gibbs
+from polyshot.gp import LogisticSoftmaxGP, OneVsEachGP, Sites, gibbs
 from polyshot.methods import build_method
+from polyshot.methods.ove_gp import extra_class_score
 from polyshot.task import Episode, LabelledSet, Space
 
 N_WAY, D = 3, 6
@@ -115,7 +117,7 @@ def test_dkt_s_scores_are_the_regression_s_posterior_means():
     torch.testing.assert_close(method.adapt(e.support, N_WAY)(e.query.x).scores, expected, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("average", ["probability", "log"])
+@pytest.mark.parametrize("average", ["probability", "log", "score"])
 def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional(average):
     options = {"objective": "pl", "log_scale": 1.0, "n_chains": 3, "average": average}
     method = build_method("ove-gp", SPACE, options=options)
@@ -130,7 +132,7 @@ def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional(average):
     A = comparison_matrix(y)
     others = np.array([[c != own_class for c in range(N_WAY)] for own_class in y])
     identity = np.eye(N_WAY)
-    chosen = np.zeros((len(omega), len(e.query.y)))
+    chosen, sums = np.zeros((len(omega), len(e.query.y))), np.zeros((len(e.query.y), N_WAY))
     for m, chain in enumerate(omega):
         w = chain[others]
         inverse = np.linalg.inv(A @ np.kron(K.numpy(), identity) @ A.T + np.diag(1 / w))
@@ -144,9 +146,70 @@ def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional(average):
                     contrast = identity[c] - identity[other]
                     logs[c] += mean_log_sigmoid(contrast @ mean, contrast @ covariance @ contrast)
             chosen[m, q] = log_softmax(logs)[label]
-    expected = np.log(np.exp(chosen).mean(0)) if average == "probability" else chosen
+            sums[q] += logs / len(omega)
+    once = log_softmax(sums, axis=1)[range(len(sums)), e.query.y]  # a class's score is its mean over the chains
+    expected = {"probability": np.log(np.exp(chosen).mean(0)), "log": chosen, "score": once}[average]
     loss = method.loss(e, np.random.default_rng(5))
     assert loss.item() == pytest.approx(-expected.mean(), rel=1e-5)
+
+
+def posterior_scores(method, e, seed):
+    """The chains' expected log-sigmoids of every query, by quadrature."""
+    x = e.support.x.double()
+    with torch.no_grad():
+        K, z = method.kernel(x), e.query.x.double()
+        sites = method.posterior(K[None], e.support.y[None], N_WAY, [np.random.default_rng(seed)])
+        logits = method.model().query(
+            K, e.support.y, Sites(*(s[0] for s in sites)), method.kernel(z, x), method.kernel.diagonal(z)
+        )
+    return logits.mean.numpy(), logits.covariance.numpy()
+
+
+@pytest.mark.parametrize("name", ["ove-gp", "logistic-softmax-gp"])
+def test_with_average_score_predictions_are_normalised_once(name):
+    options = {"average": "score", "n_chains": 3, "test_steps": 2, "log_scale": 1.0}
+    own = {"inference": "gibbs", "calibrate": False, "outlier": "sum"} if name == "ove-gp" else {}
+    method, e = build_method(name, SPACE, options={**options, **own}), episode()
+    means, covariances = posterior_scores(method, e, 4)
+    sums = np.zeros((len(e.query.y), N_WAY))
+    for mean, covariance in zip(means, covariances, strict=True):
+        for q in range(len(mean)):
+            for c in range(N_WAY):
+                others = set(range(N_WAY)) - {c} if name == "ove-gp" else {None}
+                for other in others:
+                    contrast = np.eye(N_WAY)[c] - (0 if other is None else np.eye(N_WAY)[other])
+                    moments = contrast @ mean[q], contrast @ covariance[q] @ contrast
+                    sums[q, c] += mean_log_sigmoid(*moments) / len(means)
+    prediction = method.adapt(e.support, N_WAY, seed=4)(e.query.x)
+    np.testing.assert_allclose(prediction.log_probs, log_softmax(sums, axis=1), atol=1e-6)
+    if name == "ove-gp":  # the public code's score for "none of these"
+        np.testing.assert_allclose(prediction.outlier, -sums.max(1), atol=1e-6)
+
+
+def test_the_extra_class_competes_under_an_rbf_of_the_median_distance():
+    x, y = torch.randn(6, D, generator=torch.Generator().manual_seed(1)).double(), torch.arange(6) % N_WAY
+    query = torch.cat([x[:2], 3 * x[:2], 100 * x[:1]])
+    squared = torch.cdist(x, x).square()
+    pairs = [squared[i, j].item() for i in range(6) for j in range(i)]
+    median = sorted(pairs)[7]  # of 15
+
+    def kernel(a, b):
+        return math.e * torch.exp(-torch.cdist(a, b).square() / median)
+
+    chains = gibbs(OneVsEachGP(), kernel(x, x), y, N_WAY + 1, n_chains=4000, n_steps=60, latent=False, seed=0).draws
+    logits = OneVsEachGP().condition(kernel(x, x), y, chains).query_mean(kernel(query, x)).mean(0)
+    expected = logits[:, -1] - logits[:, :-1].amax(1)
+    score = extra_class_score(x, y, N_WAY)(query)
+    torch.testing.assert_close(score, expected, atol=0.03, rtol=0)
+    assert score[:2].max() < score[2:].min()
+    assert score[-1].item() == pytest.approx(0, abs=1e-6)  # far from all examples, all logits are the prior's
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "rbf"])
+def test_a_far_query_has_a_larger_outlier_score_than_a_near_one(kernel):
+    method, e = build_method("ove-gp", SPACE, options={"kernel": kernel}), episode(n_shot=5)
+    near, far = (method.adapt(e.support, N_WAY)(x).outlier for x in (e.query.x, 10 * e.query.x))
+    assert near.max() < far.min()
 
 
 @pytest.mark.parametrize(("name", "start"), [("ove-gp", "prior"), ("ove-gp", "mean"), ("logistic-softmax-gp", "prior")])

@@ -98,6 +98,28 @@ def test_a_backbone_with_ordinary_batch_norm_is_trained_and_then_used_with_runni
     torch.testing.assert_close(predict(x).scores[:1], predict(x[:1]).scores)
 
 
+def test_queries_may_be_normalised_by_their_own_statistics() -> None:
+    torch.manual_seed(0)
+    space, shape = Space((1, 5, 5), 10), (6, 1, 5, 5)
+    backbone = nn.Sequential(nn.Conv2d(1, 2, 3), SupportNorm(2), nn.ReLU(), nn.Flatten())
+    method = MAML(space, backbone, n_steps=1, inner_rate=0.1, statistics="query", head="per-class", n_way=2)
+    support, query = (LabelledSet(torch.randn(shape), torch.arange(6) % 2) for _ in range(2))
+    adapted = method._descend(support, 2, second_order=False)
+    weights = {name.removeprefix("backbone."): w for name, w in adapted.items() if name.startswith("backbone")}
+    convolved = nn.functional.conv2d(query.x, weights["0.weight"], weights["0.bias"])
+    normed = nn.functional.batch_norm(convolved, None, None, weights["1.weight"], weights["1.bias"], training=True)
+    expected = nn.functional.linear(normed.relu().flatten(1), adapted["head.weight"], adapted["head.bias"])
+    torch.testing.assert_close(method.adapt(support, 2)(query.x).scores, expected.detach())
+    torch.testing.assert_close(method.loss(Episode(support, query, 2), RNG), cross_entropy(expected, query.y))
+
+
+def test_the_head_per_class_starts_without_a_bias() -> None:
+    head = MAML(VECTORS, head="per-class").head
+    assert head is not None
+    assert not bool(head.bias.any())
+    assert bool(head.weight.all())
+
+
 def test_frozen_weights_stay_as_they_are() -> None:
     method = linear_maml(n_steps=2, inner_rate=0.7)
     method.backbone.requires_grad_(False)

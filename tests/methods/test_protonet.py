@@ -18,7 +18,7 @@ def test_decisions_are_those_of_the_nearest_centroid() -> None:
 def test_probabilities_are_those_of_equal_gaussians_around_the_centroids() -> None:
     task = episode(VECTORS, 3, [1, 2, 3])
     backbone = nn.Linear(12, 4)
-    log_probs, scores, _ = ProtoNet(VECTORS, backbone).adapt(task.support, task.n_way)(task.query.x)
+    log_probs, scores, *_ = ProtoNet(VECTORS, backbone).adapt(task.support, task.n_way)(task.query.x)
     with torch.no_grad():
         x, s = backbone(task.query.x), backbone(task.support.x)
     centres = torch.stack([s[task.support.y == c].mean(0) for c in range(3)])

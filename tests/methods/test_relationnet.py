@@ -1,3 +1,5 @@
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from polyshot.task import LabelledSet, Space
 
 def test_probabilities_are_the_normalised_gaussian_likelihood_of_the_scores() -> None:
     support, query, n_way = episode(VECTORS, 4, [1, 2, 3, 2])
-    log_probs, scores, _ = RelationNet(VECTORS).adapt(support, n_way)(query.x)
+    log_probs, scores, *_ = RelationNet(VECTORS).adapt(support, n_way)(query.x)
     assert bool(((scores > 0) & (scores < 1)).all())
     log_likelihood = torch.distributions.Normal(scores[:, None], 1.0).log_prob(torch.eye(n_way)).sum(-1)
     torch.testing.assert_close(log_probs, log_likelihood.log_softmax(-1))
@@ -31,7 +33,7 @@ def test_the_loss_is_the_squared_error_to_zeros_and_ones() -> None:
 def test_with_the_softmax_loss_scores_are_logits() -> None:
     task = episode(VECTORS)
     method = RelationNet(VECTORS, loss="softmax").eval()
-    log_probs, scores, _ = method.adapt(task.support, task.n_way)(task.query.x)
+    log_probs, scores, *_ = method.adapt(task.support, task.n_way)(task.query.x)
     torch.testing.assert_close(log_probs, scores.log_softmax(-1))
     expected = -log_probs[range(len(task.query.y)), task.query.y].mean()
     torch.testing.assert_close(method.loss(task, np.random.default_rng(0)).detach(), expected)
@@ -70,11 +72,30 @@ def test_the_relation_module_of_vectors_is_fully_connected() -> None:
     torch.testing.assert_close(module(x, classes), second(relu(first(h))))
 
 
-def test_photographs_are_compared_as_maps() -> None:
-    method = RelationNet(Space((3, 84, 84), 5))
-    assert method.relation.map_shape == (64, 5, 5)
-    kernels = [layer.kernel_size for layer in method.relation.layers if isinstance(layer, nn.Conv2d)]
-    assert kernels == [(3, 3), (3, 3)]
+@pytest.mark.parametrize(
+    ("network", "shape", "side", "padding", "features"),
+    [
+        ("two-pools", (3, 84, 84), 19, 0, 64 * 3 * 3),
+        ("two-pools", (1, 28, 28), 5, "same", 64),
+        ("conv4", (3, 84, 84), 5, "same", 64),
+    ],
+)
+def test_images_are_compared_as_maps_like_the_originals(
+    network: Literal["two-pools", "conv4"], shape: tuple[int, ...], side: int, padding: int | str, features: int
+) -> None:
+    method = RelationNet(Space(shape, 5), network=network)
+    assert method.relation.map_shape == (64, side, side)
+    layers = [layer for layer in method.relation.layers if isinstance(layer, nn.Conv2d)]
+    assert [layer.kernel_size for layer in layers] == [(3, 3), (3, 3)]
+    assert {layer.padding for layer in layers} == {padding if padding == "same" else (0, 0)}
+    assert method.relation.layers[-3].in_features == features
+
+
+def test_the_relation_modules_convolutions_are_initialised_too() -> None:
+    torch.manual_seed(0)
+    method = RelationNet(IMAGES, init="he-fan-out")
+    weight = next(layer.weight for layer in method.relation.modules() if isinstance(layer, nn.Conv2d))
+    assert weight.std().item() == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.05)
 
 
 def test_a_backbone_that_gives_vectors_can_be_passed() -> None:

@@ -8,7 +8,16 @@ import pytest
 from polyshot.methods import METHODS
 from polyshot.methods.gaussian_process import GPMethod
 from polyshot.methods.ove_gp import OVEGP
-from polyshot.system.settings import keyword_settings
+from polyshot.system.settings import keyword_settings, read_settings
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_papers_options_are_options_of_the_method_and_not_the_defaults(name: str) -> None:
+    method = METHODS[name]
+    options = method.paper_options
+    assert options
+    assert read_settings(name, keyword_settings(method), options) == options
+    assert all(keyword_settings(method)[key].default != value for key, value in options.items())
 
 
 def test_titles_are_unique() -> None:

@@ -36,6 +36,7 @@ from polyshot.gp.objectives import Average, Slope, marginal_likelihood, predicti
 from polyshot.gp.polya_gamma import polya_gamma_mean, sample_polya_gamma
 from polyshot.gp.probabilities import class_log_probs, predict, sobol_normal
 from polyshot.gp.seeds import Seed, Seeds, as_generator, as_generators
+from polyshot.gp.sigmoid_expectations import expected_log_sigmoid, log_expected_sigmoid
 from polyshot.gp.validation import check_finite_tensor
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "draw_prior",
     "effective_sample_size",
     "elbo",
+    "expected_log_sigmoid",
     "fit_propagation",
     "fit_tied_propagation",
     "fit_variational",
@@ -100,6 +102,7 @@ __all__ = [
     "leave_one_out_likelihood",
     "leave_one_out_log_probs",
     "log_evidence",
+    "log_expected_sigmoid",
     "make_kernel",
     "marginal_likelihood",
     "one_hot",

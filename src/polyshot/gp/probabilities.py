@@ -57,12 +57,11 @@ def predict(
     mean: Mean = 0.0,
     mean_star: Mean = 0.0,
     rule: Rule | None = None,
+    average: Literal["probability", "score"] = "probability",
     n_draws: int = 512,
     seed: Seeds = None,
 ) -> Prediction:
     """Predict the classes of queries from draws of the sites.
-
-    The probabilities of the chains are averaged, not their logarithms.
 
     Parameters
     ----------
@@ -78,6 +77,8 @@ def predict(
         Prior mean of the support set's logits and of the queries' logits.
     rule : {"sigmoid", "log-sigmoid", "monte-carlo"}, optional
         The predictive rule (polyshot.gp.likelihoods); by default that of the likelihood.
+    average : {"probability", "score"}
+        What is averaged over the chains: probabilities, or log-probabilities, which are then normalised once.
     n_draws : int
         Points of the rule "monte-carlo", shared out among the chains; each gets at least 8.
     seed : int, Generator or a sequence of them
@@ -119,7 +120,8 @@ def predict(
     each, mean = torch.cat(log_probs, -3), torch.cat(means, -3)
     scores = mean.mean(-3)
     variance = torch.cat(variances, -3).mean(-3) + (mean - scores[..., None, :, :]).square().mean(-3)
-    return Prediction(torch.logsumexp(each, -3) - math.log(each.shape[-3]), scores, variance.mean(-1))
+    together = log_softmax(each.mean(-3), -1) if average == "score" else each.logsumexp(-3) - math.log(each.shape[-3])
+    return Prediction(together, scores, variance.mean(-1))
 
 
 def sobol_normal(seed: Seeds, batch: torch.Size, n_chains: int, n_draws: int, n_way: int, like: Tensor) -> NormalPoints:

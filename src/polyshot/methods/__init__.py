@@ -9,6 +9,7 @@ from polyshot.methods.abml import ABML
 from polyshot.methods.base import FewShotMethod, Predictor
 from polyshot.methods.baseline_plus_plus import BaselinePlusPlus
 from polyshot.methods.bayesian_maml import BayesianMAML, ChaserBayesianMAML
+from polyshot.methods.cdkt import CDKT
 from polyshot.methods.dkt import DKT
 from polyshot.methods.feature_transfer import FeatureTransfer
 from polyshot.methods.logistic_softmax_gp import LogisticSoftmaxMethod
@@ -35,6 +36,7 @@ METHODS: Registry[type[FewShotMethod]] = Registry(
         "bayesian-maml-chaser": ChaserBayesianMAML,
         "abml": ABML,
         "logistic-softmax-gp": LogisticSoftmaxMethod,
+        "cdkt": CDKT,
         "ove-gp": OVEGP,
     },
     "polyshot.methods",

@@ -7,6 +7,8 @@ same for support and query together with respect to the prior, through the steps
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from polyshot.methods.backbones import Conv4, support_rows
+from polyshot.methods.backbones import Conv4, Init, support_rows
 from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
 from polyshot.methods.gaussian_layers import GaussianLayer, gaussian_kl, normal_like, sampling, with_gaussian_weights
 from polyshot.methods.inner_loop import Tensors, average, gradient_step, ranks_of_appearance
@@ -52,10 +54,13 @@ class ABML(FewShotMethod):
         The prior's variance before training.
     start_head_variance : float
         The same for the last layer, whose prior is the same for all classes.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
 
     title = "ABML"
     citation = 'Ravi & Beatson, "Amortized Bayesian Meta-Learning", ICLR 2019'
+    paper_options: ClassVar[Mapping[str, Any]] = {"init": "he-fan-out"}
     embeds_once = False
 
     def __init__(
@@ -72,8 +77,9 @@ class ABML(FewShotMethod):
         n_tasks: int = 40_000,
         start_variance: float = 1e-5,
         start_head_variance: float = 1e-3,
+        init: Init = "torch",
     ) -> None:
-        super().__init__(space, backbone)
+        super().__init__(space, backbone, init)
         self.n_steps = n_steps
         self.n_samples = n_samples
         self.train_samples = n_samples if train_samples is None else train_samples

@@ -3,9 +3,10 @@
 import copy
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from polyshot.errors import InputError
 from polyshot.system.registry import Registry
 from polyshot.task import Space
+
+Init: TypeAlias = Literal["torch", "he-fan-out"]
 
 
 class Conv4(nn.Module):
@@ -32,15 +35,32 @@ class Conv4(nn.Module):
     norm : {"batch", "support"}
         "batch" is ordinary batch normalisation: the batch's statistics in training, running ones in evaluation.
         "support" is `SupportNorm`, for MAML and ABML.
+    pools : {4, 2}
+        2 is the network of relation networks: the first two blocks have no padding, the last two no pooling. 28x28
+        images then give 5x5 maps, 84x84 images 19x19.
+    init : {"torch", "he-fan-out"}
+        How the convolutions' weights start: torch's default, or N(0, 2 / (9 width)) as in the paper's public code.
     """
 
     def __init__(
-        self, in_channels: int, width: int = 64, flatten: bool = True, norm: Literal["batch", "support"] = "batch"
+        self,
+        in_channels: int,
+        width: int = 64,
+        flatten: bool = True,
+        norm: Literal["batch", "support"] = "batch",
+        pools: Literal[4, 2] = 4,
+        init: Init = "torch",
     ) -> None:
         super().__init__()
         channels = [in_channels, width, width, width]
-        self.blocks = nn.Sequential(*(_block(c, width, _NORMS.find(norm)) for c in channels))
+        padding = [1, 1, 1, 1] if pools == 4 else [0, 0, 1, 1]
+        blocks = [
+            _block(c, width, _NORMS.find(norm), p, pool=k < pools)
+            for k, (c, p) in enumerate(zip(channels, padding, strict=True))
+        ]
+        self.blocks = nn.Sequential(*blocks)
         self.flatten = flatten
+        initialise(self, init)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n *features"]:
@@ -89,13 +109,20 @@ def support_rows(module: nn.Module, n_support: int) -> Iterator[None]:
 _NORMS = Registry[Callable[[int], nn.Module]]("norm", {"batch": nn.BatchNorm2d, "support": SupportNorm})
 
 
-def _block(in_channels: int, width: int, norm: Callable[[int], nn.Module]) -> nn.Sequential:
+def _block(in_channels: int, width: int, norm: Callable[[int], nn.Module], padding: int, pool: bool) -> nn.Sequential:
+    # ReLU after pooling gives the same result as before it, on a quarter of the numbers.
+    pooling = [nn.MaxPool2d(2)] if pool else []
     return nn.Sequential(
-        nn.Conv2d(in_channels, width, kernel_size=3, padding=1),
-        norm(width),
-        nn.MaxPool2d(2),
-        nn.ReLU(),  # the same result as before the pooling, on a quarter of the numbers
+        nn.Conv2d(in_channels, width, kernel_size=3, padding=padding), norm(width), *pooling, nn.ReLU()
     )
+
+
+def initialise(module: nn.Module, init: Init) -> None:
+    """Draw the weights of all convolutions again as `init` says; "torch" leaves them as they are."""
+    if init == "he-fan-out":
+        for layer in module.modules():
+            if isinstance(layer, nn.Conv2d):
+                nn.init.normal_(layer.weight, 0, math.sqrt(2 / (layer.out_channels * math.prod(layer.kernel_size))))
 
 
 BACKBONES: Registry[Callable[..., nn.Module]] = Registry(

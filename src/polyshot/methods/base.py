@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from polyshot.errors import InputError
 from polyshot.gp import Seed, as_generator
-from polyshot.methods.backbones import Conv4
+from polyshot.methods.backbones import Conv4, Init, initialise
 from polyshot.system.settings import check_choices, keyword_settings
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
@@ -41,6 +41,8 @@ class FewShotMethod(nn.Module):
         What the method is built for: the shape of one example and the number of training classes.
     backbone : nn.Module, optional
         Turns examples into features. By default `default_backbone(space)`.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start (`Conv4`). A given backbone is left as it is.
 
     Attributes
     ----------
@@ -48,6 +50,8 @@ class FewShotMethod(nn.Module):
         The method's name as the paper writes it.
     citation : str
         Who proposed the method: authors, title, venue and year.
+    paper_options : mapping
+        The options under which the method does what Snell & Zemel (2021) and their public code do.
     trains_on : {"episodes", "batches"}
         "batches" is for methods that first train a plain classifier of all training classes. A batch is an Episode
         with an empty query set and n_way = n_classes.
@@ -65,11 +69,15 @@ class FewShotMethod(nn.Module):
     embeds_once: ClassVar[bool] = True
     meta_batch: ClassVar[int] = 1
     title_options: ClassVar[tuple[str, ...]] = ()
+    paper_options: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, space: Space, backbone: nn.Module | None = None) -> None:
+    def __init__(self, space: Space, backbone: nn.Module | None = None, init: Init = "torch") -> None:
+        self.check_choices(init=init)
         super().__init__()
         self.space = space
         self.backbone = self.default_backbone(space) if backbone is None else backbone
+        if backbone is None:
+            initialise(self.backbone, init)
 
     @classmethod
     def default_backbone(cls, space: Space) -> nn.Module:

@@ -29,6 +29,8 @@ class BaselinePlusPlus(FeatureTransfer):
         Passes over the support set that train the new classifier.
     inner_rate : float
         Learning rate of the new classifier.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
 
     title = "Baseline++"

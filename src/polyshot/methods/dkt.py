@@ -8,7 +8,7 @@ for new classes. Class probabilities are the normalised Gaussian likelihood, ave
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from polyshot.gp import KERNELS, ConstantMean, Cosine, DKTCosine, LeastSquaresGP, Sites, make_kernel
+from polyshot.methods.backbones import Init
 from polyshot.methods.gaussian_process import GPMethod
 from polyshot.task import Space
 
@@ -39,6 +40,8 @@ class DKT(GPMethod):
         Whether the noise is learned; `noise` is then its start.
     kernel_rate : float
         Learning rate of the kernel's parameters, the mean and the noise.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
 
     title = "DKT"
@@ -46,6 +49,7 @@ class DKT(GPMethod):
         "Patacchiola, Turner, Crowley, O'Boyle & Storkey, \"Bayesian Meta-Learning for the Few-Shot Setting via Deep "
         'Kernels", NeurIPS 2020'
     )
+    paper_options: ClassVar[Mapping[str, Any]] = {"kernel_rate": 1e-4, "init": "he-fan-out"}
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class DKT(GPMethod):
         noise: float = 0.1,
         learn_noise: bool = False,
         kernel_rate: float = 3e-2,
+        init: Init = "torch",
     ) -> None:
         super().__init__(
             space,
@@ -64,10 +69,9 @@ class DKT(GPMethod):
             make_kernel(kernel, log_scale=log_scale),
             objective="ml",
             rule="monte-carlo",
-            n_chains=1,
-            n_steps=1,
             kernel_rate=kernel_rate,
             mean=ConstantMean(),
+            init=init,
         )
         self.check_positive(noise=noise)
         self.noise = noise

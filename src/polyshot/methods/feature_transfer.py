@@ -4,8 +4,8 @@ A network and a linear layer learn to classify all training classes, in batches.
 A new linear layer for the task's classes is trained on the support set by 100 passes of stochastic gradient descent.
 """
 
-from collections.abc import Callable
-from typing import ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, log_softmax
 
 from polyshot.errors import InputError
+from polyshot.methods.backbones import Init
 from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
@@ -35,6 +36,8 @@ class FeatureTransfer(FewShotMethod):
         Passes over the support set that train the new layer.
     inner_rate : float
         Learning rate of the new layer.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
 
     title = "Feature Transfer"
@@ -42,11 +45,18 @@ class FeatureTransfer(FewShotMethod):
         'Chen, Liu, Kira, Wang & Huang, "A Closer Look at Few-shot Classification", ICLR 2019 (there called "Baseline")'
     )
     trains_on: ClassVar[Literal["episodes", "batches"]] = "batches"
+    paper_options: ClassVar[Mapping[str, Any]] = {"init": "he-fan-out"}
 
     def __init__(
-        self, space: Space, backbone: nn.Module | None = None, *, n_passes: int = 100, inner_rate: float = 0.01
+        self,
+        space: Space,
+        backbone: nn.Module | None = None,
+        *,
+        n_passes: int = 100,
+        inner_rate: float = 0.01,
+        init: Init = "torch",
     ) -> None:
-        super().__init__(space, backbone)
+        super().__init__(space, backbone, init)
         self.check_positive(n_passes=n_passes, inner_rate=inner_rate)
         self.n_passes = n_passes
         self.inner_rate = inner_rate

@@ -3,8 +3,8 @@
 Subclasses choose the GP model of `polyshot.gp` and how to reach its posterior.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from polyshot.gp import (
     predict,
     predictive_likelihood,
 )
+from polyshot.methods.backbones import Init
 from polyshot.methods.base import (
     FewShotMethod,
     QueryFunction,
@@ -38,6 +39,7 @@ from polyshot.methods.base import (
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 Objective = Literal["ml", "pl"]
+OutlierScore: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class GPMethod(FewShotMethod):
@@ -61,14 +63,17 @@ class GPMethod(FewShotMethod):
     kernel_rate : float
         Learning rate of the kernel's own parameters, the prior mean and the noise. These are a few numbers that have to
         move far; at the network's rate that would take thousands of episodes.
-    average : {"probability", "log"}
-        What is averaged over the chains in the predictive likelihood (`polyshot.gp.predictive_likelihood`).
+    average : {"probability", "log", "score"}
+        What is averaged over the chains in the predictive likelihood (`polyshot.gp.predictive_likelihood`). "score"
+        also averages and normalises predictions this way; otherwise predictions average probabilities.
     slope : {"exact", "sampled"}
         The derivative of the marginal likelihood's log-determinant (`polyshot.gp.marginal_likelihood`).
     start : str or function
         Where the chains of the marginal likelihood start (`polyshot.gp.gibbs`). Their few steps do not forget it.
     mean : ConstantMean, optional
         A learned prior mean. By default zero.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
 
     title_options = ("kernel", "objective")
@@ -81,15 +86,16 @@ class GPMethod(FewShotMethod):
         *,
         objective: Objective,
         rule: Rule,
-        n_chains: int,
-        n_steps: int,
+        n_chains: int = 1,
+        n_steps: int = 1,
         kernel_rate: float,
         average: Average = "probability",
         slope: Slope = "exact",
         start: Start = "prior",
         mean: ConstantMean | None = None,
+        init: Init = "torch",
     ) -> None:
-        super().__init__(space, backbone)
+        super().__init__(space, backbone, init)
         self.check_choices(objective=objective, rule=rule, average=average, slope=slope)
         n_features(self.backbone, space)  # refuses a backbone that does not return vectors
         self.kernel = kernel
@@ -167,6 +173,13 @@ class GPMethod(FewShotMethod):
             ]
         )
         y = torch.stack([torch.cat([e.support.y, e.query.y]) for e in episodes])
+        yield -self.objective_value(x, y, n, n_way, rngs)
+
+    def objective_value(
+        self, x: Tensor, y: Tensor, n_support: int, n_way: int, rngs: Sequence[np.random.Generator]
+    ) -> Tensor:
+        """The objective per example [B], given features and labels of the support set, then the queries."""
+        n = n_support
         settings: dict[str, Any] = {
             "n_chains": self.n_chains,
             "n_steps": self.n_steps,
@@ -175,20 +188,19 @@ class GPMethod(FewShotMethod):
         }
         if self.objective == "ml":
             options: dict[str, Any] = {"slope": self.slope, "start": self.start, **settings}
-            value = marginal_likelihood(self.model(), self.kernel, x, y, n_way, **options) / y.shape[-1]
-        else:
-            task = (x[:, :n], y[:, :n], x[:, n:], y[:, n:], n_way)
-            options = {"rule": self.rule, "average": self.average, **settings}
-            value = predictive_likelihood(self.model(), self.kernel, *task, **options) / (y.shape[-1] - n)
-        yield -value
+            return marginal_likelihood(self.model(), self.kernel, x, y, n_way, **options) / y.shape[-1]
+        task = (x[:, :n], y[:, :n], x[:, n:], y[:, n:], n_way)
+        options = {"rule": self.rule, "average": self.average, **settings}
+        return predictive_likelihood(self.model(), self.kernel, *task, **options) / (y.shape[-1] - n)
 
     def condition(self, support: LabelledSet, n_way: int, rng: np.random.Generator) -> QueryFunction:
         """Keep the posterior's sites; a query costs only its kernel with the support set."""
         x, y = self.features(support.x), support.y
         K = self.prediction_scale() * self.kernel(x)
         sites = self.posterior(K, y, n_way, [rng])
+        score = self.outlier_score(x, y, K, sites, n_way)
         seed = int(rng.integers(2**32))
-        return lambda query: self._predict(x, y, K, sites, self.features(query), [seed])
+        return lambda query: self._predict(x, y, K, sites, score, self.features(query), [seed])
 
     def predict_episodes(self, episodes: Sequence[Episode], seeds: Sequence[Seed]) -> list[Prediction]:
         """The same as one by one; computed together if all episodes have the same shape."""
@@ -202,24 +214,44 @@ class GPMethod(FewShotMethod):
             y = torch.stack([support.y for support in supports])
             K = self.prediction_scale() * self.kernel(x)
             sites = self.posterior(K, y, n_way, rngs)
+            score = self.outlier_score(x, y, K, sites, n_way)
             query = torch.stack([self.features(e.query.x) for e in episodes])
-            all_at_once = self._predict(x, y, K, sites, query, [int(rng.integers(2**32)) for rng in rngs])
+            all_at_once = self._predict(x, y, K, sites, score, query, [int(rng.integers(2**32)) for rng in rngs])
         return [Prediction._make(None if p is None else p[k] for p in all_at_once) for k in range(len(episodes))]
 
-    def _predict(self, x: Tensor, y: Tensor, K: Tensor, sites: Sites, query: Tensor, seeds: list[int]) -> Prediction:
-        mean, scale = self.prior_mean(), self.prediction_scale()
-        return predict(
+    def outlier_score(self, x: Tensor, y: Tensor, K: Tensor, sites: Sites, n_way: int) -> OutlierScore | None:
+        """A function from the queries' features to `Prediction.outlier`; None for a method without such a score."""
+        return None
+
+    def query_covariance(self, query: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The prior covariance of the queries with the support set, and their prior variance."""
+        scale = self.prediction_scale()
+        return scale * self.kernel(query, x), scale * self.kernel.diagonal(query)
+
+    def _predict(
+        self,
+        x: Tensor,
+        y: Tensor,
+        K: Tensor,
+        sites: Sites,
+        outlier_score: OutlierScore | None,
+        query: Tensor,
+        seeds: list[int],
+    ) -> Prediction:
+        mean = self.prior_mean()
+        prediction = predict(
             self.model(),
             K,
             y,
             sites,
-            scale * self.kernel(query, x),
-            scale * self.kernel.diagonal(query),
+            *self.query_covariance(query, x),
             mean=mean,
             mean_star=mean,
             rule=self.rule,
+            average="score" if self.average == "score" else "probability",
             seed=seeds,
         )
+        return prediction if outlier_score is None else prediction._replace(outlier=outlier_score(query))
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """The network at the given rate, all other parameters at `kernel_rate`."""

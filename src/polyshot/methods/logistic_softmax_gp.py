@@ -6,12 +6,14 @@ Pólya-Gamma) make the posterior Gaussian. Objectives and chains are those of th
 learned constant, because the likelihood changes when a constant is added to all logits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
 
 from polyshot.gp import Average, ConstantMean, LogisticSoftmaxGP, Rule, Sites, make_kernel
+from polyshot.methods.backbones import Init
 from polyshot.methods.gaussian_process import GPMethod, Objective
 from polyshot.task import Space
 
@@ -36,12 +38,15 @@ class LogisticSoftmaxMethod(GPMethod):
         Learning rate of the kernel's parameters and the mean.
     n_chains, n_steps : int
         Gibbs chains, and their steps in training.
-    average : {"probability", "log"}
-        What is averaged over the chains in objective "pl".
+    average : {"probability", "log", "score"}
+        What is averaged over the chains in objective "pl": probabilities, the true class's log-probabilities, or the
+        log-probabilities of all classes, which are then normalised once, also in prediction.
     test_steps : int
         Steps of the chains in prediction; the last one is used.
     rule : {"sigmoid", "log-sigmoid", "monte-carlo"}
         How the Gaussian of a query's logits becomes class probabilities.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
 
     title = "Logistic Softmax GP"
@@ -49,6 +54,7 @@ class LogisticSoftmaxMethod(GPMethod):
         'Galy-Fajou, Wenzel, Donner & Opper, "Multi-Class Gaussian Process Classification Made Conjugate: Efficient '
         'Inference via Data Augmentation", UAI 2019'
     )
+    paper_options: ClassVar[Mapping[str, Any]] = {"average": "score", "init": "he-fan-out"}
 
     def __init__(
         self,
@@ -64,6 +70,7 @@ class LogisticSoftmaxMethod(GPMethod):
         average: Average = "log",
         test_steps: int = 50,
         rule: Rule = "log-sigmoid",
+        init: Init = "torch",
     ) -> None:
         super().__init__(
             space,
@@ -76,6 +83,7 @@ class LogisticSoftmaxMethod(GPMethod):
             kernel_rate=kernel_rate,
             average=average,
             mean=ConstantMean(),
+            init=init,
         )
         self.test_steps = test_steps
 

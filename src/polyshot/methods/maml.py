@@ -8,7 +8,8 @@ share cancels in the softmax and in its gradients. Kao et al. ("MAML is a Noisy 
 that zero helps.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy, linear, log_softmax
 
 from polyshot.errors import InputError
-from polyshot.methods.backbones import Conv4, support_rows
+from polyshot.methods.backbones import Conv4, Init, support_rows
 from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
 from polyshot.methods.inner_loop import Tensors, gradient_step
 from polyshot.task import Episode, LabelledSet, Prediction, Space
@@ -43,10 +44,16 @@ class MAML(FewShotMethod):
         Where the last layer starts: at zero, or at learned weights per class as in the original.
     n_way : int
         The number of classes of head="per-class".
+    statistics : {"support", "query"}
+        What batch normalisation uses for the queries: the support set's statistics, or those of all queries together as
+        in the original. Then a query's prediction depends on the other queries.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
 
     title = "MAML"
     citation = 'Finn, Abbeel & Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks", ICML 2017'
+    paper_options: ClassVar[Mapping[str, Any]] = {"head": "per-class", "statistics": "query", "init": "he-fan-out"}
     embeds_once = False
     meta_batch = 4
 
@@ -60,16 +67,21 @@ class MAML(FewShotMethod):
         first_order: bool = False,
         head: Literal["zero", "per-class"] = "zero",
         n_way: int = 5,
+        statistics: Literal["support", "query"] = "support",
+        init: Init = "torch",
     ) -> None:
-        super().__init__(space, backbone)
+        super().__init__(space, backbone, init)
         protocol = (5, 0.01) if space.kind == "natural" else (1, 0.1)
         self.n_steps = protocol[0] if n_steps is None else n_steps
         self.inner_rate = protocol[1] if inner_rate is None else inner_rate
         self.check_positive(n_steps=self.n_steps, inner_rate=self.inner_rate, n_way=n_way)
-        self.check_choices(head=head)
+        self.check_choices(head=head, statistics=statistics)
         self.first_order = first_order
+        self.statistics = statistics
         self.n_features = n_features(self.backbone, space)
         self.head = nn.Linear(self.n_features, n_way) if head == "per-class" else None
+        if self.head is not None:
+            nn.init.zeros_(self.head.bias)
 
     @classmethod
     def default_backbone(cls, space: Space) -> nn.Module:
@@ -116,6 +128,8 @@ class MAML(FewShotMethod):
         return weights
 
     def _query_logits(self, weights: Tensors, support: Tensor, query: Tensor) -> Tensor:
+        if self.statistics == "query":
+            return self._logits(weights, query)
         with support_rows(self.backbone, len(support)):
             return self._logits(weights, torch.cat([support, query]))[len(support) :]
 

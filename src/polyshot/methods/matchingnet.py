@@ -6,12 +6,16 @@ examples receive. Full-context embeddings (fce) make the features depend on the 
 runs over the support examples, and another LSTM reads the support set several times for each query.
 """
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, nll_loss, normalize
 
+from polyshot.methods.backbones import Init
 from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
 from polyshot.methods.inner_loop import ranks_of_appearance
 from polyshot.task import Episode, LabelledSet, Prediction, Space
@@ -32,12 +36,15 @@ class MatchingNet(FewShotMethod):
         How often a query's LSTM reads the support set. By default once per support example.
     scale : float
         Factor on the cosine similarities before the softmax.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
 
     title = "MatchingNet"
     citation = (
         'Vinyals, Blundell, Lillicrap, Kavukcuoglu & Wierstra, "Matching Networks for One Shot Learning", NeurIPS 2016'
     )
+    paper_options: ClassVar[Mapping[str, Any]] = {"init": "he-fan-out"}
 
     def __init__(
         self,
@@ -47,8 +54,9 @@ class MatchingNet(FewShotMethod):
         fce: bool = True,
         n_reads: int | None = None,
         scale: float = 100.0,
+        init: Init = "torch",
     ) -> None:
-        super().__init__(space, backbone)
+        super().__init__(space, backbone, init)
         self.check_positive(scale=scale, n_reads=1 if n_reads is None else n_reads)
         self.n_reads = n_reads
         self.scale = scale

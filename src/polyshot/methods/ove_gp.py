@@ -15,30 +15,41 @@ log p(Y | X) by Jensen's inequality.
 The scale that is best for the objective is not the best for prediction. That of "ml" is far smaller, and the network is
 more confident about its training classes than about others. So prediction has its own factor on the kernel
 (`calibrate`): the one under which the queries of validation episodes are most probable.
+
+Two scores say whether a query is in none of the classes. "sum" is that of the paper's public code: minus the largest
+sum over a class's comparisons of E[log sigmoid]. "extra-class" lets one more class without examples compete with the
+others, twice. Under the method's own kernel its sum is compared with the largest other sum. Under an RBF kernel on the
+features, which sees the length that the cosine throws away, its logit is compared with the largest other logit
+(`extra_class_score`). The score is the second difference plus 0.3 times the first.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyshot.errors import InputError
 from polyshot.gp import (
+    RBF,
     Average,
+    Logits,
     OneVsEachGP,
     Rule,
     Sites,
     Slope,
     Start,
     climb,
+    expected_log_sigmoid,
     fit_propagation,
     make_kernel,
     propagation_start,
     variational_start,
 )
-from polyshot.methods.gaussian_process import GPMethod, Objective
+from polyshot.methods.backbones import Init
+from polyshot.methods.gaussian_process import GPMethod, Objective, OutlierScore
 from polyshot.task import Episode, Space
 
 StartName = Literal["prior", "mean", "variational", "propagation"]
@@ -48,6 +59,7 @@ _STARTS: dict[str, Start] = {
     "variational": variational_start,
     "propagation": propagation_start,
 }
+_SUM_SHARE = 0.3  # of the sums' difference in the score "extra-class"
 _STEP, _REACH, _LIMIT = 0.4, 20, 8.0  # of the search for the log of the prediction's factor
 
 
@@ -71,8 +83,9 @@ class OVEGP(GPMethod):
         Learning rate of the kernel's parameters.
     n_chains, n_steps : int
         Gibbs chains, and their steps in training.
-    average : {"probability", "log"}
-        What is averaged over the chains in objective "pl".
+    average : {"probability", "log", "score"}
+        What is averaged over the chains in objective "pl": probabilities, the true class's log-probabilities, or the
+        log-probabilities of all classes, which are then normalised once, also in prediction.
     inference : {"propagation", "gibbs"}
         How prediction conditions on a support set: expectation propagation, or Gibbs chains.
     test_steps : int
@@ -85,6 +98,10 @@ class OVEGP(GPMethod):
         How the Gaussian of a query's logits becomes class probabilities.
     calibrate : bool
         Whether prediction has its own factor on the kernel, chosen by validation episodes.
+    outlier : {"extra-class", "sum"}
+        The score for "none of these classes".
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
 
     title = "OVE PG GP"
@@ -92,6 +109,16 @@ class OVEGP(GPMethod):
         'Snell & Zemel, "Bayesian Few-Shot Classification with One-vs-Each Pólya-Gamma Augmented Gaussian Processes", '
         "ICLR 2021"
     )
+    paper_options: ClassVar[Mapping[str, Any]] = {
+        "kernel_rate": 1e-3,
+        "average": "score",
+        "inference": "gibbs",
+        "slope": "exact",
+        "start": "prior",
+        "calibrate": False,
+        "outlier": "sum",
+        "init": "he-fan-out",
+    }
 
     log_factor: Tensor | None
 
@@ -113,8 +140,10 @@ class OVEGP(GPMethod):
         start: StartName = "mean",
         rule: Rule = "log-sigmoid",
         calibrate: bool = True,
+        outlier: Literal["extra-class", "sum"] = "extra-class",
+        init: Init = "torch",
     ) -> None:
-        self.check_choices(inference=inference, start=start)
+        self.check_choices(inference=inference, start=start, outlier=outlier)
         super().__init__(
             space,
             backbone,
@@ -127,9 +156,11 @@ class OVEGP(GPMethod):
             average=average,
             slope=slope,
             start=_STARTS[start],
+            init=init,
         )
         self.inference = inference
         self.test_steps = test_steps
+        self.outlier = outlier
         self.register_buffer("log_factor", torch.zeros(()) if calibrate else None)
 
     def model(self) -> OneVsEachGP:
@@ -165,3 +196,51 @@ class OVEGP(GPMethod):
         if self.inference == "propagation":
             return fit_propagation(self.model(), K, y, n_way).sites
         return self.last_sites(K, y, n_way, self.test_steps, rngs)
+
+    def outlier_score(self, x: Tensor, y: Tensor, K: Tensor, sites: Sites, n_way: int) -> OutlierScore:
+        """The score `outlier`, as a function of the queries' features."""
+
+        def sums(query: Tensor, sites: Sites) -> Tensor:
+            return expected_log_likelihoods(self.model().query(K, y, sites, *self.query_covariance(query, x)))
+
+        if self.outlier == "sum":
+            return lambda query: -sums(query, sites).amax(-1)
+        with_extra = fit_propagation(self.model(), K, y, n_way + 1).sites
+        by_length = extra_class_score(x, y, n_way)
+        return lambda query: by_length(query) + _SUM_SHARE * _last_minus_largest(sums(query, with_extra))
+
+
+def expected_log_likelihoods(logits: Logits) -> Float[Tensor, "*batch q c"]:
+    """Sum over c' != c of E[log sigmoid(f_c - f_c')], averaged over the chains."""
+    mean, covariance = logits.mean, logits.covariance
+    own = covariance.diagonal(dim1=-2, dim2=-1)
+    variance = own[..., :, None] + own[..., None, :] - 2 * covariance
+    each = expected_log_sigmoid(mean[..., :, None] - mean[..., None, :], variance.clamp(min=0))
+    return (each.sum(-1) - each.diagonal(dim1=-2, dim2=-1)).mean(-3)
+
+
+def extra_class_score(
+    x: Float[Tensor, "*batch n d"], y: Int[Tensor, "*batch n"], n_way: int
+) -> Callable[[Tensor], Tensor]:
+    """The logit of one more class without examples minus the largest other one, as a function of queries' features.
+
+    By expectation propagation under the kernel exp(1 - |x - x'|^2 / m), m the median of the support set's squared
+    distances.
+    """
+    first, second = torch.triu_indices(x.shape[-2], x.shape[-2], 1, device=x.device)
+    squared = torch.cdist(x, x).square()[..., first, second]
+    median = squared.median(-1).values.clamp(min=torch.finfo(x.dtype).tiny)[..., None, None]
+    stretch = (2 * x.shape[-1] / median).sqrt()  # undoes the kernel's 1 / (2 D)
+    kernel, inputs = RBF(log_scale=1.0), stretch * x
+    K = kernel(inputs)
+    conditional = OneVsEachGP().condition(K, y, fit_propagation(OneVsEachGP(), K, y, n_way + 1).sites)
+
+    def score(query: Tensor) -> Tensor:
+        return _last_minus_largest(conditional.query_mean(kernel(stretch * query, inputs)).squeeze(-3))
+
+    return score
+
+
+def _last_minus_largest(scores: Float[Tensor, "*batch q c1"]) -> Float[Tensor, "*batch q"]:
+    """The last class's score minus the largest of the others."""
+    return scores[..., -1] - scores[..., :-1].amax(-1)

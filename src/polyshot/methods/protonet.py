@@ -4,24 +4,39 @@ A class's prototype is the mean feature vector of its support examples. A query'
 Euclidean distances to the prototypes. Training minimises the cross-entropy of the queries.
 """
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
+from polyshot.methods.backbones import Init
 from polyshot.methods.base import FewShotMethod, QueryFunction, n_features
 from polyshot.task import Episode, LabelledSet, Prediction, Space
 
 
 class ProtoNet(FewShotMethod):
-    """Softmax over negative squared distances to class means; no options."""
+    """Softmax over negative squared distances to class means.
+
+    Parameters
+    ----------
+    space : Space
+        The shape of one example and the number of training classes.
+    backbone : nn.Module, optional
+        Returns one vector per example. By default Conv4 for images.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
+    """
 
     title = "ProtoNet"
     citation = 'Snell, Swersky & Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017'
+    paper_options: ClassVar[Mapping[str, Any]] = {"init": "he-fan-out"}
 
-    def __init__(self, space: Space, backbone: nn.Module | None = None) -> None:
-        super().__init__(space, backbone)
+    def __init__(self, space: Space, backbone: nn.Module | None = None, *, init: Init = "torch") -> None:
+        super().__init__(space, backbone, init)
         n_features(self.backbone, space)  # refuses a backbone that does not return vectors
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:

@@ -6,7 +6,8 @@ small network, trained together with the features, scores how well they match, b
 squared error to 1 for the query's class and 0 for the others.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, mse_loss, one_hot
 
-from polyshot.methods.backbones import Conv4
+from polyshot.methods.backbones import Conv4, Init, initialise
 from polyshot.methods.base import FewShotMethod, QueryFunction, feature_shape
 from polyshot.methods.protonet import prototypes
 from polyshot.task import Episode, LabelledSet, Prediction, Space
@@ -30,9 +31,14 @@ class RelationNet(FewShotMethod):
     space : Space
         The shape of one example and the number of training classes.
     backbone : nn.Module, optional
-        Returns one map or vector per example. By default Conv4 without flattening for images.
+        Returns one map or vector per example. By default `network` for images.
     loss : {"mse", "softmax"}
         "mse" is the squared error of scores between 0 and 1, "softmax" the cross-entropy of scores without a sigmoid.
+    network : {"two-pools", "conv4"}
+        The default backbone: the original's, whose last two blocks do not pool, or Conv4 without flattening.
+    init : {"torch", "he-fan-out"}
+        How the convolutions of the default backbone and of the relation module start: as torch's default, or as in the
+        paper's public code.
     """
 
     title = "RelationNet"
@@ -40,19 +46,29 @@ class RelationNet(FewShotMethod):
         'Sung, Yang, Zhang, Xiang, Torr & Hospedales, "Learning to Compare: Relation Network for Few-Shot Learning", '
         "CVPR 2018"
     )
+    paper_options: ClassVar[Mapping[str, Any]] = {"init": "he-fan-out"}
 
     def __init__(
-        self, space: Space, backbone: nn.Module | None = None, *, loss: Literal["mse", "softmax"] = "mse"
+        self,
+        space: Space,
+        backbone: nn.Module | None = None,
+        *,
+        loss: Literal["mse", "softmax"] = "mse",
+        network: Literal["two-pools", "conv4"] = "two-pools",
+        init: Init = "torch",
     ) -> None:
-        super().__init__(space, backbone)
-        self.check_choices(loss=loss)
+        self.check_choices(loss=loss, network=network)
+        if backbone is None and network == "conv4" and space.kind != "embeddings":
+            backbone = Conv4(space.shape[0], flatten=False, init=init)
+        super().__init__(space, backbone, init)
         self.loss_type = loss
         self.relation = RelationModule(feature_shape(self.backbone, space))
+        initialise(self.relation, init)
 
     @classmethod
     def default_backbone(cls, space: Space) -> nn.Module:
-        """Conv4 without flattening."""
-        return nn.Identity() if space.kind == "embeddings" else Conv4(space.shape[0], flatten=False)
+        """The original's network: Conv4 that pools twice, without flattening."""
+        return nn.Identity() if space.kind == "embeddings" else Conv4(space.shape[0], flatten=False, pools=2)
 
     def loss(self, episode: Episode, rng: np.random.Generator) -> Tensor:
         """Squared error or cross-entropy; support and query go through the network in one batch."""
@@ -88,11 +104,14 @@ class RelationModule(nn.Module):
         super().__init__()
         self.map_shape = (*shape, 1, 1)[:3]
         channels, *side = self.map_shape
+        padded = max(side) < 10  # the original's rule
         blocks: list[nn.Module] = []
         for n_channels in (2 * channels, _WIDTH):
-            kernel, pool = [min(3, 2 * s - 1) for s in side], [min(2, s) for s in side]
+            kernel = [min(3, 2 * s - 1) for s in side] if padded else [min(3, s) for s in side]
+            side = side if padded else [s - k + 1 for s, k in zip(side, kernel, strict=True)]
+            pool = [min(2, s) for s in side]
             blocks += [
-                nn.Conv2d(n_channels, _WIDTH, (kernel[0], kernel[1]), padding="same"),
+                nn.Conv2d(n_channels, _WIDTH, (kernel[0], kernel[1]), padding="same" if padded else 0),
                 nn.BatchNorm2d(_WIDTH),
                 nn.ReLU(),
                 nn.MaxPool2d((pool[0], pool[1])),

@@ -5,6 +5,7 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pdist
 
 
 def stein_direction(theta: Float[Tensor, "m d"], gradients: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
@@ -21,3 +22,17 @@ def stein_direction(theta: Float[Tensor, "m d"], gradients: Float[Tensor, "m d"]
     h = square_distances[pairs[0], pairs[1]].median() / math.log(len(theta))
     k = torch.exp(-square_distances / h)
     return k @ gradients + (theta * k.sum(1, keepdim=True) - k @ theta) * (2 / h)
+
+
+def stein_direction_by_distance(theta: Float[Tensor, "m d"], gradients: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
+    """The direction in the paper's public code: k(j, i) = exp(-|theta_j - theta_i| / h), with plain distances.
+
+    h = median of all m x m distances, zeros included, / log m. The repulsion there is the gradient of another kernel,
+    exp(-|theta_j - theta_i|^2 / (2 h)), with the values of this one.
+    """
+    i, j = torch.triu_indices(len(theta), len(theta), 1, device=theta.device)
+    upper = theta.new_zeros(len(theta), len(theta)).index_put((i, j), pdist(theta))
+    distances = upper + upper.mT
+    h = distances.median() / math.log(len(theta))
+    k = torch.exp(-distances / h)
+    return k @ gradients + (theta * k.sum(1, keepdim=True) - k @ theta) / h

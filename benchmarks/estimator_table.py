@@ -66,8 +66,8 @@ def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
         and any(entry.get("log_loss") for key, entry in methods.items() if key != OURS)
     }
     head = [
-        "Each pair is ours and the best rival's, with the rival chosen separately for each measure, on the last round of",
-        "episodes that both have (the last column has the rivals with fewer; ECE is over all of ours).",
+        "Each pair is ours and the best rival's, with the rival chosen separately for each measure, on the last",
+        "round of episodes that both have (the last column has the rivals with fewer; ECE is over all of ours).",
     ]
     parts = ["\n".join(head), _cells(summaries), _bars(summaries), _behind_cells(summaries)]
     path.write_text("\n\n".join(parts) + "\n")

@@ -205,6 +205,14 @@ def test_the_extra_class_competes_under_an_rbf_of_the_median_distance():
     assert score[-1].item() == pytest.approx(0, abs=1e-6)  # far from all examples, all logits are the prior's
 
 
+def test_without_an_outlier_score_there_is_none():
+    e = episode()
+    assert build_method("ove-gp", SPACE, options={"outlier": "none"}).adapt(e.support, N_WAY)(e.query.x).outlier is None
+    method = build_method("ove-gp", SPACE)
+    method.calibrate([e])
+    assert method.outlier == "extra-class"
+
+
 @pytest.mark.parametrize("kernel", ["cosine", "rbf"])
 def test_a_far_query_has_a_larger_outlier_score_than_a_near_one(kernel):
     method, e = build_method("ove-gp", SPACE, options={"kernel": kernel}), episode(n_shot=5)

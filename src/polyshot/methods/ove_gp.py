@@ -59,6 +59,7 @@ _STARTS: dict[str, Start] = {
     "variational": variational_start,
     "propagation": propagation_start,
 }
+_TOLERANCE = 1e-2  # of expectation propagation, for scores
 _SUM_SHARE = 0.3  # of the sums' difference in the score "extra-class"
 _STEP, _REACH, _LIMIT = 0.4, 20, 8.0  # of the search for the log of the prediction's factor
 
@@ -98,8 +99,8 @@ class OVEGP(GPMethod):
         How the Gaussian of a query's logits becomes class probabilities.
     calibrate : bool
         Whether prediction has its own factor on the kernel, chosen by validation episodes.
-    outlier : {"extra-class", "sum"}
-        The score for "none of these classes".
+    outlier : {"extra-class", "sum", "none"}
+        The score for "none of these classes"; "none" saves its cost.
     init : {"torch", "he-fan-out"}
         How the convolutions of the default backbone start: as torch's default, or as in the paper's public code.
     """
@@ -140,7 +141,7 @@ class OVEGP(GPMethod):
         start: StartName = "mean",
         rule: Rule = "log-sigmoid",
         calibrate: bool = True,
-        outlier: Literal["extra-class", "sum"] = "extra-class",
+        outlier: Literal["extra-class", "sum", "none"] = "extra-class",
         init: Init = "torch",
     ) -> None:
         self.check_choices(inference=inference, start=start, outlier=outlier)
@@ -175,7 +176,7 @@ class OVEGP(GPMethod):
         """Search, from the current factor, for the one under which the episodes' queries are most probable."""
         if self.log_factor is None:
             return
-        factor, start = self.log_factor, float(self.log_factor)
+        factor, start, outlier = self.log_factor, float(self.log_factor), self.outlier
 
         def set_factor(step: float) -> None:
             factor.fill_(min(_LIMIT, max(-_LIMIT, start + _STEP * step)))
@@ -189,7 +190,9 @@ class OVEGP(GPMethod):
             pairs = zip(predictions, episodes, strict=True)
             return float(torch.stack([p.log_probs.gather(-1, e.query.y[:, None]).mean() for p, e in pairs]).mean())
 
+        self.outlier = "none"  # not needed here
         set_factor(climb(likelihood, _REACH))
+        self.outlier = outlier
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
         """The sites of expectation propagation, or the last step of the chains."""
@@ -197,15 +200,17 @@ class OVEGP(GPMethod):
             return fit_propagation(self.model(), K, y, n_way).sites
         return self.last_sites(K, y, n_way, self.test_steps, rngs)
 
-    def outlier_score(self, x: Tensor, y: Tensor, K: Tensor, sites: Sites, n_way: int) -> OutlierScore:
+    def outlier_score(self, x: Tensor, y: Tensor, K: Tensor, sites: Sites, n_way: int) -> OutlierScore | None:
         """The score `outlier`, as a function of the queries' features."""
+        if self.outlier == "none":
+            return None
 
         def sums(query: Tensor, sites: Sites) -> Tensor:
             return expected_log_likelihoods(self.model().query(K, y, sites, *self.query_covariance(query, x)))
 
         if self.outlier == "sum":
             return lambda query: -sums(query, sites).amax(-1)
-        with_extra = fit_propagation(self.model(), K, y, n_way + 1).sites
+        with_extra = fit_propagation(self.model(), K, y, n_way + 1, tolerance=_TOLERANCE).sites
         by_length = extra_class_score(x, y, n_way)
         return lambda query: by_length(query) + _SUM_SHARE * _last_minus_largest(sums(query, with_extra))
 
@@ -233,7 +238,8 @@ def extra_class_score(
     stretch = (2 * x.shape[-1] / median).sqrt()  # undoes the kernel's 1 / (2 D)
     kernel, inputs = RBF(log_scale=1.0), stretch * x
     K = kernel(inputs)
-    conditional = OneVsEachGP().condition(K, y, fit_propagation(OneVsEachGP(), K, y, n_way + 1).sites)
+    sites = fit_propagation(OneVsEachGP(), K, y, n_way + 1, tolerance=_TOLERANCE).sites
+    conditional = OneVsEachGP().condition(K, y, sites)
 
     def score(query: Tensor) -> Tensor:
         return _last_minus_largest(conditional.query_mean(kernel(stretch * query, inputs)).squeeze(-3))

@@ -20,6 +20,7 @@ from polyshot.runs.config import TrainingConfig
 from polyshot.runs.folder import first_weights, load_method, read_config, start_run
 from polyshot.system.checkpoint import save_checkpoint
 from polyshot.task import Space
+from small_runs import edit_config
 
 FEW = Changes(episodes=7, batches=2, queries=3)
 cli = CliRunner().invoke
@@ -154,9 +155,7 @@ def test_two_processes_give_the_same_bits_as_one(trained: Path, tmp_path: Path) 
 def test_an_error_in_a_worker_is_the_error_of_the_command(trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "maml"
     shutil.copytree(trained / "match", folder)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"method": "maml", "options": {"head": "per-class", "n_way": 4}}
-    (folder / "config.json").write_text(json.dumps(config))
+    edit_config(folder, method="maml", options={"head": "per-class", "n_way": 4})
     write_first_weights(folder)
     with pytest.raises(InputError, match="built for n_way=4, not 3"):
         evaluate([folder], ["accuracy"], FEW, workers=2, quiet=True)
@@ -211,9 +210,7 @@ def test_results_of_other_data_are_computed_anew_and_not_compared(trained: Path,
     runs = [tmp_path / "match", tmp_path / "dkt"]
     before = evaluate(runs, ["accuracy"], FEW, quiet=True)
     assert len(before.comparisons) == 1
-    config = json.loads((tmp_path / "match" / "config.json").read_text("utf-8"))
-    config["scenario"] = f"embeddings:{tmp_path / 'data.npz'}"
-    (tmp_path / "match" / "config.json").write_text(json.dumps(config), "utf-8")
+    edit_config(tmp_path / "match", scenario=f"embeddings:{tmp_path / 'data.npz'}")
     after = evaluate(runs, ["accuracy"], FEW, quiet=True)
     assert after.results[0].test_set == before.results[0].test_set
     assert after.results[0].test_data != before.results[0].test_data

@@ -1,12 +1,12 @@
-"""Episodes per second of an evaluation, 5-way 5-shot with 15 queries a class of 28x28 images, in one process.
+"""Episodes per second of an evaluation: 5-way 5-shot, 15 queries per class, 28x28 images, one process.
 
     python -m benchmarks.evaluation [--out benchmarks/results/evaluation.json] [--threads 1] [--episodes 60]
 
 OVE (20 chains of 50 steps, or expectation propagation, the default), DKT and ProtoNet on Conv4, through the sampler:
-with every image embedded beforehand, as `polyshot evaluate` does it once a run, and with the network run for each
-episode. The rival is OVE with the dense algorithm of benchmarks/dense.py for its chains, all else ours. Bar: OVE's
-chains at least 8 times its rate.
-Rates are medians over rounds in which all take turns; ratios are what counts, the machine is whatever it is.
+with every image embedded once beforehand, as `polyshot evaluate` does it, and with the network run for each episode.
+The rival is OVE with the dense algorithm of benchmarks/dense.py for its chains and everything else ours. Bar: OVE's
+chains are at least 8 times as fast. Rates are medians over rounds in which all take turns. Only the ratios matter; the
+rates themselves depend on the machine.
 """
 
 import argparse
@@ -37,7 +37,7 @@ N_CLASSES = 40
 
 
 class DenseOVE(OVEGP):
-    """OVE whose chains are the dense algorithm's, one episode after the other."""
+    """OVE with the dense algorithm for its chains, one episode after the other."""
 
     def posterior(self, K: Tensor, y: Tensor, n_way: int, rngs: Sequence[np.random.Generator]) -> Sites:
         tasks = zip(K, y, rngs, strict=True)
@@ -53,7 +53,7 @@ class DenseOVE(OVEGP):
 
 
 def rates(class_set: ClassSet, n_episodes: int, rounds: int) -> tuple[list[dict[str, object]], float]:
-    """A row a method, and the mean difference between our probabilities and the dense algorithm's."""
+    """One row per method, and the mean difference between our probabilities and the dense algorithm's."""
     sampler = EpisodeSampler(class_set, 5, 5, 15, seed=0)
     space = Space(tuple(sampler[0].support.x.shape[1:]), len(class_set.class_names))
     methods: dict[str, FewShotMethod] = {

@@ -1,12 +1,13 @@
-"""Time of one training episode of every method, and its share outside the backbone.
+"""Time of one training episode of every method, and the share of it outside the backbone.
 
 python -m benchmarks.training [--episodes 30] [--threads 2] [--out benchmarks/results/training.json]
 
-5-way 5-shot, 16 queries a class: 105 random 28x28 images, Conv4. A step is loss, backward and Adam. The methods take
-turns, episode by episode, in one process, so that a noisy machine is noisy for all of them; medians. "backbone" is the
-forward and backward pass of the method's own backbone alone on the same images (for methods that train on batches: on
-the batch of 16); MAML and its kin run theirs several times a step, which is their share outside. The rival is ProtoNet.
-Before that, ProtoNet's step on 28x28 and on 84x84 images with freed memory handed back and with it kept.
+5-way 5-shot with 16 queries per class: 105 random 28x28 images, Conv4. A step is loss, backward and Adam. The methods
+take turns, episode by episode, in one process, so that a busy machine slows all of them; medians are reported.
+"backbone" is the forward and backward pass of the method's own backbone alone on the same images (for methods that
+train on batches, on the batch of 16). MAML, ABML and Bayesian MAML run theirs several times per step, which counts as
+outside. The rival is ProtoNet. Before that, ProtoNet's step on 28x28 and on 84x84 images is timed with freed memory
+returned to the system and with it kept.
 """
 
 import argparse
@@ -85,12 +86,12 @@ def measure(n_episodes: int) -> dict[str, dict[str, float]]:
 
 
 def measure_memory(n_episodes: int) -> dict[str, dict[str, float]]:
-    """ProtoNet's step with freed memory handed back, and then, in the same process, with it kept."""
+    """ProtoNet's step with freed memory returned to the system, and then, in the same process, with it kept."""
     methods = {str(space.shape[-1]): build_method("protonet", space) for space in (CHARACTERS, PHOTOGRAPHS)}
     table: dict[str, dict[str, float]] = {size: {} for size in methods}
     for memory in ("handed_back_ms", "kept_ms"):
         if memory == "kept_ms":
-            keep_freed_memory()  # as `polyshot train` does, and it holds from here on
+            keep_freed_memory()  # as `polyshot train` does; it holds from here on
         for size, method in methods.items():
             optimizer = torch.optim.Adam(method.parameters())
             episode = random_episode(method, np.random.default_rng(0))
@@ -108,7 +109,9 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     memory = measure_memory(max(1, arguments.episodes // 3))
     for size, row in memory.items():
-        print(f"{size}x{size}: {row['handed_back_ms']:.0f} ms with memory handed back, {row['kept_ms']:.0f} ms kept")
+        print(
+            f"{size}x{size}: {row['handed_back_ms']:.0f} ms with memory returned, {row['kept_ms']:.0f} ms with it kept"
+        )
     table = measure(arguments.episodes)
     print(f"{'method':24}{'step ms':>10}{'backbone ms':>13}{'outside':>9}{'x ProtoNet':>12}")
     for name, row in table.items():

@@ -108,6 +108,29 @@ def test_equal_texts_are_encoded_once() -> None:
     assert vectors.tolist() == [[2, 2], [1, 0], [2, 2], [2, 2]]
 
 
+@pytest.mark.parametrize(("seconds", "progress", "shown"), [(-1, True, [5, 10, 12]), (-1, False, []), (99, True, [])])
+def test_long_work_shows_progress(seconds, progress, shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Bar:
+        def __init__(self, title: str, total: int, done: int) -> None:
+            assert (title, total, done) == ("encoding with the function letters", 12, 5)
+
+        def __enter__(self) -> "Bar":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            seen.append("end")
+
+        def update(self, done: int) -> None:
+            seen.append(done)
+
+    monkeypatch.setattr("polyshot.encoders.transformers.Progress", Bar)
+    monkeypatch.setattr("polyshot.encoders.transformers._LONG", seconds)
+    TextEncoder(letters, batch_size=5, progress=progress).transform(TEXTS)
+    assert seen == ([*shown, "end"] if shown else [])
+
+
 def test_it_is_a_scikit_learn_transformer() -> None:
     encoder = TextEncoder(letters, batch_size=3)
     assert clone(encoder).get_params() == {"model": letters, "cache": "default", "batch_size": 3, "progress": True}

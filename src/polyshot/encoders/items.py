@@ -1,4 +1,4 @@
-"""From what people have to a list of items: texts as they are, images as a path or the bytes of an image file."""
+"""From what people have to a list of items: strings, or images in any form, and from those to image files."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from PIL import Image
 
 from polyshot.errors import InputError
 
-ImageItem: TypeAlias = Path | bytes | Image.Image
+ImageItem: TypeAlias = Path | bytes | Image.Image | NDArray[np.uint8]
 _MOST_BYTES = 2**28  # of an image file
 _SHOWN = 20  # rows that a message lists
 _SAVED_AS_THEY_ARE = ("1", "L", "LA", "P", "RGB", "RGBA")
@@ -28,7 +28,7 @@ def text_items(X: Any) -> list[str]:
 
 
 def image_items(X: Any) -> list[ImageItem]:
-    """Paths, image files as bytes, or PIL images; whatever is none of these is named in one error."""
+    """Paths, image files as bytes, PIL images or pixels; whatever is none of these is named in one error."""
     items = _as_list(X, "images")
     shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
     if len(shape) == 3 and shape[2] in (3, 4):
@@ -44,7 +44,7 @@ def image_items(X: Any) -> list[ImageItem]:
             found.append(item)
         else:
             try:
-                found.append(_from_pixels(np.asarray(item)))
+                found.append(_pixels(np.asarray(item)))
             except (InputError, TypeError, ValueError) as error:
                 wrong[row] = str(error)
     if wrong:
@@ -65,8 +65,9 @@ def image_bytes(item: ImageItem) -> bytes:
         if item.stat().st_size > _MOST_BYTES:
             raise InputError(f"larger than {_MOST_BYTES // 2**20} MB")
         return item.read_bytes()
-    exif = item.getexif()
-    whole = item if item.mode in _SAVED_AS_THEY_ARE else item.convert("RGB")
+    image = item if isinstance(item, Image.Image) else Image.fromarray(np.ascontiguousarray(item))
+    exif = image.getexif()
+    whole = image if image.mode in _SAVED_AS_THEY_ARE else image.convert("RGB")
     buffer = io.BytesIO()
     whole.save(buffer, "PNG", compress_level=0, **({"exif": exif} if len(exif) else {}))
     return buffer.getvalue()
@@ -106,14 +107,13 @@ def _described(item: Any) -> str:
     return f"{repr(item)[:40]} ({type(item).__name__})"
 
 
-def _from_pixels(pixels: NDArray[Any]) -> Image.Image:
+def _pixels(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    """The same pixels as [h, w] or [h, w, c]; nothing is copied."""
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or 0 in pixels.shape:
         raise InputError(f"{pixels.dtype} {list(pixels.shape)}")
-    if pixels.ndim == 3:
-        if pixels.shape[2] not in (1, 3, 4):
-            pixels = pixels.transpose(1, 2, 0)
-        if pixels.shape[2] not in (1, 3, 4):
-            raise InputError(f"{list(pixels.shape)} has no axis of 1, 3 or 4 channels")
-        if pixels.shape[2] == 1:
-            pixels = pixels[:, :, 0]
-    return Image.fromarray(np.ascontiguousarray(pixels))
+    if pixels.ndim == 2:
+        return pixels
+    last = pixels if pixels.shape[2] in (1, 3, 4) else pixels.transpose(1, 2, 0)
+    if last.shape[2] not in (1, 3, 4):
+        raise InputError(f"{list(pixels.shape)} has no axis of 1, 3 or 4 channels")
+    return last[:, :, 0] if last.shape[2] == 1 else last

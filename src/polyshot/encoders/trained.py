@@ -11,9 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from polyshot.encoders.base import Encoder, Vectors
-from polyshot.encoders.packages import file_digest, identity
+from polyshot.encoders.packages import identity, weights_digest
 from polyshot.errors import DataError, InputError
-from polyshot.runs.folder import read_config
 from polyshot.runs.inputs import Intake
 from polyshot.runs.trained import TrainedRun, load
 
@@ -33,34 +32,28 @@ class RunEncoder(Encoder):
 
     def __init__(self, path: str) -> None:
         self.path = Path(path).absolute()
-        config, self.space = read_config(self.path)
+        run = self.network
+        self.space, self.title = run.method.space, f"{run.config.method} trained on {run.config.scenario}"
+        self.mode = "L" if self.space.kind == "characters" else "RGB"
         if self.space.kind == "embeddings":
             raise InputError(f"{path}: the run was trained on embeddings and has no network for images")
-        self.mode = "L" if self.space.kind == "characters" else "RGB"
-        self.title = f"{config.method} trained on {config.scenario}"
+        if not run.method.embeds_once:
+            raise InputError(
+                f"{path}: {run.config.method} adapts its network to each task, so it has no fixed vectors; name a run "
+                "of another method, such as ove-gp or protonet"
+            )
+        self.digest = identity("polyshot", str(self.space.shape), weights_digest(run.method.backbone.state_dict()))
 
     @classmethod
     def stamp(cls, argument: str) -> Hashable:
         """A run that was trained further is read again."""
-        path = Path(argument) / _WEIGHTS
-        return (path.absolute(), path.stat().st_mtime_ns) if path.is_file() else None
-
-    @cached_property
-    def digest(self) -> str:  # type: ignore[override]
-        """Of the configuration and the best weights."""
-        self.network  # noqa: B018, a run without weights, or with others than its configuration says, is an error
-        return identity("polyshot", file_digest(self.path / "config.json"), file_digest(self.path / _WEIGHTS))
+        path = Path(argument).absolute() / _WEIGHTS
+        return (path, path.stat().st_mtime_ns) if path.is_file() else path
 
     @cached_property
     def network(self) -> TrainedRun:
         """The trained run."""
-        run = load(self.path)
-        if not run.method.embeds_once:
-            raise InputError(
-                f"{self.path}: {run.config.method} adapts its network to each task, so it has no fixed vectors; name a "
-                "run of another method, such as ove-gp or protonet"
-            )
-        return run
+        return load(self.path)
 
     @cached_property
     def dimension(self) -> int:  # type: ignore[override]

@@ -193,8 +193,8 @@ class ImageEncoder(_Transformer):
 
     Parameters
     ----------
-    model : str, Encoder or callable, default "mobilenet-v2"
-        A name of `polyshot.encoders.ENCODERS` ("mobilenet-v2", "efficientnet-lite0", "characters", "timm:NAME",
+    model : str, Encoder or callable, default "efficientnet-lite0"
+        A name of `polyshot.encoders.ENCODERS` ("efficientnet-lite0", "mobilenet-v2", "characters", "timm:NAME",
         "open_clip:NAME/WEIGHTS", "polyshot:RUN"), an encoder, or a function from a list of PIL images to vectors
         [n, d].
     cache : "default", path or None, default "default"
@@ -224,7 +224,7 @@ class ImageEncoder(_Transformer):
 
     def __init__(
         self,
-        model: Any = "mobilenet-v2",
+        model: Any = "efficientnet-lite0",
         *,
         cache: Any = "default",
         on_error: Any = "raise",

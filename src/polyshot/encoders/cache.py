@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from polyshot.data.registry import cache_folder
+from polyshot.data.loading import cache_folder
 from polyshot.encoders.base import Vectors
 from polyshot.errors import DataError
 

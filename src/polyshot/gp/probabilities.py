@@ -1,10 +1,11 @@
 """Class probabilities of queries, averaged over the chains, by a predictive rule of the likelihood (Section 4.4)."""
 
 import math
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax
 from torch.quasirandom import SobolEngine
 
 from polyshot.errors import InputError

@@ -26,8 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import one_hot, softplus
 
-from polyshot.gp import ConstantMean, LogisticSoftmaxGP, Sites, class_log_probs, make_kernel, polya_gamma_mean
-from polyshot.gp.probabilities import Rule
+from polyshot.gp import ConstantMean, LogisticSoftmaxGP, Rule, Sites, class_log_probs, make_kernel, polya_gamma_mean
 from polyshot.methods.backbones import Init
 from polyshot.methods.gaussian_process import GPMethod, Objective
 from polyshot.task import Space

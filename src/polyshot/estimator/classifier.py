@@ -14,6 +14,7 @@ from torch import Tensor
 from polyshot.errors import InputError
 from polyshot.estimator.answers import Answers
 from polyshot.estimator.covariance import KernelLike
+from polyshot.estimator.decisions import Decisions
 from polyshot.estimator.fitted import Examples, FittedModel
 from polyshot.estimator.inference import INFERENCES, ChainOptions, Inferred, Start
 from polyshot.estimator.inputs import checked_examples, joined_labels
@@ -23,7 +24,7 @@ from polyshot.system.threads import few_threads
 _LARGEST_LOG_SCALE = 20.0  # exp(20) leaves half of the digits of a double
 
 
-class OneVsEachClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class OneVsEachClassifier(Decisions, Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian-process classifier for embeddings with 1 to 50 labels per class; nothing needs tuning.
 
     Class logits have GP priors under the one-vs-each likelihood (Snell & Zemel, ICLR 2021). Probabilities are the

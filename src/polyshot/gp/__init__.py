@@ -5,6 +5,7 @@ C classes. docs/notation.md maps the paper's symbols to these names. Everything 
 """
 
 from polyshot.gp.arrays import as_array, as_tensor
+from polyshot.gp.conformal import conformal_p, misfits, strangeness
 from polyshot.gp.inference.diagnostics import effective_sample_size, split_r_hat
 from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, Start, draw_latent, draw_prior, gibbs, gibbs_states
 from polyshot.gp.inference.leave_one_out import NUMBERS_AT_ONCE, leave_one_out_likelihood, leave_one_out_log_probs
@@ -87,6 +88,7 @@ __all__ = [
     "check_finite_tensor",
     "class_log_probs",
     "climb",
+    "conformal_p",
     "draw_latent",
     "draw_prior",
     "effective_sample_size",
@@ -114,6 +116,7 @@ __all__ = [
     "sample_polya_gamma",
     "sobol_normal",
     "split_r_hat",
+    "strangeness",
     "unit_rows",
     "variational_start",
 ]

@@ -1,13 +1,34 @@
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
 
 from polyshot.errors import InputError
 from polyshot.methods import METHODS
-from polyshot.system.settings import keyword_settings, read_settings
+from polyshot.system.settings import field_settings, keyword_settings, read_settings
 
 
 class Example:
+    """An example.
+
+    Parameters
+    ----------
+    space : int
+        No option.
+    steps, reads : int
+        How many.
+    rate : float
+        How fast. The second sentence
+        goes on here.
+    loss : {"mse", "softmax"}
+        What to minimise.
+
+    Attributes
+    ----------
+    deep : bool
+        Not a parameter here.
+    """
+
     def __init__(
         self,
         space: int,
@@ -29,9 +50,34 @@ def test_options_are_the_keyword_arguments_of_the_constructor() -> None:
     assert [option.default for option in options.values()] == [5, 0.1, False, "mse", None, "cosine"]
 
 
+def test_the_help_of_options_is_the_docstring_of_the_class() -> None:
+    helps = {option.name: option.help for option in keyword_settings(Example).values()}
+    assert helps == {
+        "steps": "How many.", "rate": "How fast. The second sentence goes on here.", "deep": "",
+        "loss": "What to minimise.", "reads": "How many.", "kernel": "",
+    }  # fmt: skip
+
+
+@dataclass
+class Bounded:
+    count: int = field(default=3, metadata={"help": "A count.", "at_least": 1, "at_most": 9})
+    rate: float | None = field(default=None, metadata={"above": 0})
+
+
+def test_fields_have_help_and_bounds() -> None:
+    known = field_settings(Bounded)
+    assert known["count"].help == "A count."
+    assert known["count"].words == "a whole number, at least 1 and at most 9"
+    assert read_settings("x", known, {"count": 9, "rate": None}) == {"count": 9, "rate": None}
+    for name, value in (("count", 0), ("count", 10), ("rate", 0), ("rate", float("inf")), ("rate", float("nan"))):
+        with pytest.raises(InputError, match=rf"^x: {name} must be a .*number, .*not {value}"):
+            read_settings("x", known, {name: value})
+
+
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
+        ("steps", "12345678901234567891", 12345678901234567891),
         ("steps", 3, 3),
         ("steps", "3", 3),
         ("steps", 3.0, 3),

@@ -15,3 +15,5 @@ def methods() -> None:
         typer.echo(f"{name}: {(method.__doc__ or '').splitlines()[0]}\n  {' '.join(citation.split())}")
         for option in keyword_settings(method).values():
             typer.echo(f"    {option.name} = {option.default}   ({option.kind})")
+            if option.help:
+                typer.echo(f"        {option.help}")

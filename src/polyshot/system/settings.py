@@ -1,7 +1,8 @@
 """Typed settings: read names, types, defaults, bounds and help from a declaration, and check values against it.
 
-A method's options are the keyword-only arguments of its constructor. The settings of a configuration are the fields of
-a dataclass; `metadata` adds what a type cannot say:
+A method's options are the keyword-only arguments of its constructor; their help is the "Parameters" section of the
+class's numpydoc docstring. The settings of a configuration are the fields of a dataclass; `metadata` adds what a type
+cannot say:
 
     shots: int = field(default=5, metadata={"help": "Support examples per class.", "at_least": 1})
 """
@@ -9,6 +10,7 @@ a dataclass; `metadata` adds what a type cannot say:
 import dataclasses
 import inspect
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -71,8 +73,9 @@ class Setting:
 def keyword_settings(kind: type) -> dict[str, Setting]:
     """The keyword-only arguments of a class's constructor."""
     hints = get_type_hints(kind.__init__)  # type: ignore[misc]
+    helps = _documented_parameters(inspect.getdoc(kind) or "")
     return {
-        name: _setting(name, hints[name], parameter.default)
+        name: _setting(name, hints[name], parameter.default, help=helps.get(name, ""))
         for name, parameter in inspect.signature(kind).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
@@ -113,6 +116,13 @@ def check_choices(where: str, kind: type, **values: str) -> None:
     """Raise InputError unless each value is one of the choices of the constructor's argument of that name."""
     known = keyword_settings(kind)
     read_settings(where, known, {name: value for name, value in values.items() if name in known})
+
+
+def _documented_parameters(docstring: str) -> dict[str, str]:
+    """Return what the "Parameters" section of a numpydoc docstring says about each name."""
+    section = docstring.partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^(\w[\w, ]*?) : .*\n((?:    .*\n?)*)", section + "\n", re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
 
 
 def _setting(name: str, hint: Any, default: Any, **about: Any) -> Setting:

@@ -109,6 +109,7 @@ def _train_both(out: Path, budget: Budget) -> list[Path]:
 def _train(out: Path, budget: Budget, method: str) -> None:
     from polyshot.runs.config import TrainingConfig
     from polyshot.runs.trainer import train
+    from polyshot.system.allocator import keep_freed_memory
 
     config = TrainingConfig(
         method,
@@ -118,6 +119,7 @@ def _train(out: Path, budget: Budget, method: str) -> None:
         episodes_per_epoch=budget.epoch,
         validation_episodes=budget.validation,
     )
+    keep_freed_memory()
     train(config, out / method, threads=1, quiet=True)
 
 

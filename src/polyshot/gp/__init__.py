@@ -107,6 +107,7 @@ __all__ = [
     "log_expected_sigmoid",
     "make_kernel",
     "marginal_likelihood",
+    "misfits",
     "one_hot",
     "polya_gamma_mean",
     "predict",

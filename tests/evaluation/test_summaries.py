@@ -101,7 +101,8 @@ def test_a_variance_is_one_more_score_for_unknown_classes() -> None:
     variance = np.random.default_rng(1).random((4, len(LABELS)))
     figures = summarise(given._replace(variance=variance), 1)
     assert figures.episodes["auroc_variance"] == pytest.approx([roc_auc_score(LABELS < 0, v) for v in variance])
-    assert set(figures.roc) == set(figures.score_histograms) == {"auroc", "auroc_entropy", "auroc_variance"}
+    scores = {"auroc_own", "auroc", "auroc_entropy", "auroc_variance"}
+    assert set(figures.roc) == set(figures.score_histograms) == scores
     assert "auroc_variance" not in summarise(given, 1).summary
 
 

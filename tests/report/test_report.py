@@ -134,7 +134,7 @@ def test_the_sentence_on_unknown_classes_names_each_score_and_no_number_twice() 
     result = make_result(protocol="out-of-episode")
     auroc, entropy = (f"{100 * result.summary[name].estimate:.1f} %" for name in ("auroc", "auroc_entropy"))
     (sentence,) = findings([result])["out-of-episode"]
-    assert sentence.endswith(f"in {auroc} of such pairs by minus the largest logit and {entropy} by entropy.")
+    assert sentence.endswith(f"in {auroc} of such pairs by the method's own score and {entropy} by entropy.")
     same = replace(result, summary=result.summary | {"auroc_entropy": result.summary["auroc"]})
     (sentence,) = findings([same])["out-of-episode"]
     assert sentence.count(auroc) == 1

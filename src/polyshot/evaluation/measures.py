@@ -48,6 +48,8 @@ class Predictions(NamedTuple):
         True classes, the same for all episodes; `OUTSIDE` for queries of unknown classes.
     variance : array [episodes, Q], optional
         Posterior variance of the logits, averaged over the classes.
+    outlier : array [episodes, Q], optional
+        The method's own score for "none of these classes".
     seconds : float
         Computing time of all processes together.
     """
@@ -56,6 +58,7 @@ class Predictions(NamedTuple):
     scores: Float[np.ndarray, "episodes q c"]
     labels: Int[np.ndarray, " q"]
     variance: Float[np.ndarray, "episodes q"] | None = None
+    outlier: Float[np.ndarray, "episodes q"] | None = None
     seconds: float = 0.0
 
 
@@ -67,6 +70,11 @@ def over_episodes(values: PerEpisode) -> Interval:
 def bootstrapped(values: PerEpisode) -> Interval:
     """Mean over all episodes with its 95 % bootstrap interval."""
     return bootstrap_interval(values.ravel(), seed=0)
+
+
+def _minus_largest(predictions: Predictions) -> Float[np.ndarray, "episodes q"]:
+    largest: Float[np.ndarray, "episodes q"] = predictions.scores.max(-1)
+    return -largest
 
 
 def _no_computation(log_probs: LogProbs, labels: Labels) -> float:
@@ -186,11 +194,20 @@ _ALL = (
         compute=log_likelihood_of_logs,
     ),
     OutlierMeasure(
+        "auroc_own",
+        "AUROC",
+        "how often a query of an unknown class scores higher than one of a known class, by the method's own score or, "
+        "if it has none, by minus its largest logit; 0.5 is guessing",
+        score=lambda predictions: _minus_largest(predictions) if predictions.outlier is None else predictions.outlier,
+        score_title="the method's own score",
+    ),
+    OutlierMeasure(
         "auroc",
         "AUROC, -max logit",
-        "how often a query of an unknown class scores higher than one of a known class; 0.5 is guessing",
-        score=lambda predictions: -predictions.scores.max(-1),
+        "the same by minus the largest logit, the paper's score",
+        score=_minus_largest,
         score_title="minus the largest logit",
+        headline=False,
     ),
     OutlierMeasure(
         "auroc_entropy",

@@ -99,11 +99,11 @@ def _accuracy_difference(first: Result, rival: Result) -> str:
 
 
 def _detection(group: Group) -> Iterator[str]:
-    first = group.results[0]
-    for rival in _rivals(group, "auroc"):
-        paired = compare(first, rival, "auroc")
+    first, measure = group.results[0], _detection_measure(group)
+    for rival in _rivals(group, measure):
+        paired = compare(first, rival, measure)
         if paired is None:
-            yield _untested(first, rival, "auroc", "AUROC")
+            yield _untested(first, rival, measure, "AUROC")
         elif paired.p_value >= SIGNIFICANT:
             yield _no_difference(first, rival, paired, "AUROC")
         else:
@@ -113,6 +113,11 @@ def _detection(group: Group) -> Iterator[str]:
                 f"{abs(points):.1f} points of AUROC, on the same {paired.n_episodes} episodes "
                 f"({_interval(paired, 100, 1)})."
             )
+
+
+def _detection_measure(group: Group) -> str:
+    """By the methods' own scores, or by minus the largest logit where a result is older than that measure."""
+    return "auroc_own" if all("auroc_own" in r.summary for r in group.results) else "auroc"
 
 
 def _untested(first: Result, rival: Result, measure: str, what: str) -> str:
@@ -177,7 +182,7 @@ def _abstention(group: Group) -> Iterator[str]:
 
 def _outside(group: Group) -> Iterator[str]:
     """Each score's share of pairs; a score that gives the same number as an earlier one is not repeated."""
-    for r in _plain(group, "auroc"):
+    for r in _plain(group, _detection_measure(group)):
         shares: dict[str, str] = {}
         for measure in outlier_measures():
             if measure.name in r.summary:

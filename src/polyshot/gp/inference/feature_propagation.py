@@ -1,8 +1,8 @@
 """The tied posterior in feature space: no N x N matrix, for many examples and few features.
 
-For K = Phi Phi^T the logits are f_c = Phi w_c with w_c ~ N(0, I) [D]. With sites that share a precision w_i per example
-(tied_propagation.py), A_c = Phi_c^T W_c Phi_c of class c's rows and A = sum_c A_c, the precision of all C weight vectors
-has the D x D blocks [c = c'] (I + A + C A_c) - A_c - A_c'. Let E be the stack of C identities and
+For K = Phi Phi^T the logits are f_c = Phi w_c with w_c ~ N(0, I) [D]. With sites that share a precision w_i per
+example (tied_propagation.py), A_c = Phi_c^T W_c Phi_c of class c's rows and A = sum_c A_c, the precision of all C
+weight vectors has the D x D blocks [c = c'] (I + A + C A_c) - A_c - A_c'. Let E be the stack of C identities and
 
     T_c = (I + A + C A_c)^-1,    R = (sum_c T_c)^-1
 

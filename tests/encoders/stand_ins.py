@@ -1,12 +1,21 @@
-"""Small encoders that count their calls."""
+"""Small encoders that count their calls, and a way to skip a test by name."""
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from polyshot.encoders import Encoder
+
+
+def need(*packages: str) -> None:
+    """Skip the test unless the packages are installed; they are not imported."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed (docs/encoders.md)")
 
 
 class Lengths(Encoder):

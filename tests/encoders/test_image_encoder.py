@@ -1,4 +1,3 @@
-import importlib.util
 import pickle
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
-from stand_ins import MeanColour
+from stand_ins import MeanColour, need
 
 from polyshot.encoders import ImageEncoder
 from polyshot.errors import DataError, InputError
@@ -164,8 +163,7 @@ PACKAGED = {
 @pytest.mark.parametrize("name", PACKAGED)
 def test_packaged_networks_give_what_their_own_packages_give(name: str, pixels: np.ndarray) -> None:
     package, largest = PACKAGED[name]
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
+    need(package)
     encoder = ImageEncoder(name, cache=None)
     y, x = np.mgrid[:224, :224]
     picture = np.stack([x, y, (x + y) // 2], -1).astype(np.uint8)

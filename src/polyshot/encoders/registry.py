@@ -69,7 +69,7 @@ def find_encoder(model: Any, kind: Kind) -> Encoder:
 
 def _check_kind(found: Kind, kind: Kind, name: str) -> None:
     if found != kind:
-        others = [name for name, encoder in ENCODERS.items() if encoder.kind == kind]
+        others = [other for other, encoder in ENCODERS.items() if encoder.kind == kind]
         raise InputError(f"{name!r} encodes {found}, not {kind}; for {kind} choose from {', '.join(others)}")
 
 

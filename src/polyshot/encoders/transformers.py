@@ -142,7 +142,7 @@ class TextEncoder(_Transformer):
         function from a list of strings to vectors [n, d].
     cache : "default", path or None, default "default"
         Folder in which vectors are kept, so that the same text is encoded once; None keeps none.
-    batch_size : int, default 256
+    batch_size : int, default 1024
         Texts per step; after each step the cache is written.
     progress : bool, default True
         Show progress when encoding takes longer than three seconds.
@@ -165,7 +165,7 @@ class TextEncoder(_Transformer):
     _kind = "text"
 
     def __init__(
-        self, model: Any = "wordllama", *, cache: Any = "default", batch_size: Any = 256, progress: Any = True
+        self, model: Any = "wordllama", *, cache: Any = "default", batch_size: Any = 1024, progress: Any = True
     ) -> None:
         self.model = model
         self.cache = cache

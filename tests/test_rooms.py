@@ -5,13 +5,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from polyshot import gp
 from polyshot.data import DATASETS, SCENARIOS
-from polyshot.gp import KERNELS, LIKELIHOODS
+from polyshot.gp import KERNELS
 from polyshot.methods import METHODS
+from polyshot.task import Kind
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src" / "polyshot").rglob("*.py"))
@@ -60,7 +62,8 @@ def test_the_mathematics_knows_no_files(file: Path) -> None:
 
 @pytest.mark.parametrize("file", SOURCES, ids=name_of)
 def test_a_registered_name_is_looked_up_and_never_compared_with(file: Path) -> None:
-    registered = {*METHODS, *DATASETS, *SCENARIOS, *KERNELS, *LIKELIHOODS}
+    # names of likelihoods are ordinary words, and so are options of methods; "embeddings" is a kind of example too
+    registered = {*METHODS, *DATASETS, *SCENARIOS, *KERNELS} - {*get_args(Kind)}
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Compare) and any(
             isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for op in node.ops

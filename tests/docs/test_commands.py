@@ -2,7 +2,9 @@
 
 import importlib.util
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import typer.main
@@ -10,12 +12,16 @@ from markdown_pages import PAGES, ROOT, commands, name_of
 
 from paper.figures import app as figures
 from polyshot.cli import app as polyshot
+from polyshot.cli import load_command
 
 TARGETS = re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
 
 
-def unknown_words(command: typer.core.TyperGroup | typer.core.TyperCommand, words: list[str]) -> list[str]:
-    """Sub-commands and options that the command does not have."""
+Command: TypeAlias = typer.core.TyperGroup | typer.core.TyperCommand
+
+
+def unknown_words(command: Command, words: list[str], load: Callable[[str], Command] | None = None) -> list[str]:
+    """Sub-commands and options that the command does not have; `load` is for sub-commands that are loaded on use."""
     takes_value = {
         opt: not getattr(p, "is_flag", False) for p in command.params for opt in (*p.opts, *p.secondary_opts)
     }
@@ -27,7 +33,9 @@ def unknown_words(command: typer.core.TyperGroup | typer.core.TyperCommand, word
         if word.startswith("-") and word not in takes_value:
             wrong.append(word)
         elif children is not None and not word.startswith("-"):
-            return wrong + (unknown_words(children[word], words[k + 1 :]) if word in children else [word])
+            if word not in children:
+                return [*wrong, word]
+            return wrong + unknown_words(load(word) if load else children[word], words[k + 1 :])
         k += 2 if takes_value.get(word) and "=" not in words[k] else 1
     return wrong
 
@@ -36,7 +44,7 @@ def problems(words: list[str]) -> list[str]:
     """What is wrong with a command line."""
     program, *rest = words
     if program == "polyshot":
-        return unknown_words(typer.main.get_command(polyshot), rest)
+        return unknown_words(typer.main.get_command(polyshot), rest, load_command)
     if program == "make":
         return [word for word in rest if word not in TARGETS and "=" not in word]
     if rest[:2] == ["-m", "paper.figures"]:

@@ -205,7 +205,7 @@ def test_covariances_that_overflow_are_refused_where_the_means_do_not():
         warnings.simplefilter("ignore")
         model.fit(X, y)
     assert np.isfinite(model.decision_function(1e160 * queries)).all()
-    with pytest.raises(InputError, match="their posterior covariance holds NaN or infinity"):
+    with pytest.raises(InputError, match="their posterior covariance contains NaN or infinity"):
         model.latent_mean_and_covariance(1e160 * queries)
 
 

@@ -55,7 +55,7 @@ def test_files_that_are_not_a_classifier_are_refused(tmp_path, fitted):
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "text")
     save_file({"x": torch.zeros(3)}, tmp_path / "foreign")
-    with pytest.raises(DataError, match="was not written by"):
+    with pytest.raises(DataError, match="not one that polyshot wrote"):
         OneVsEachClassifier.load(tmp_path / "foreign")
     fitted.save(tmp_path / "good")
     whole = (tmp_path / "good").read_bytes()
@@ -64,7 +64,7 @@ def test_files_that_are_not_a_classifier_are_refused(tmp_path, fitted):
         OneVsEachClassifier.load(tmp_path / "cut")
     metadata = {"format": "polyshot.OneVsEachClassifier 4", "json": json.dumps({"classes": [1, 2]})}
     save_file({"X": torch.zeros(3, 2)}, tmp_path / "part", metadata)
-    with pytest.raises(DataError, match="not a readable"):
+    with pytest.raises(DataError, match="damaged, its content does not match its checksum"):
         OneVsEachClassifier.load(tmp_path / "part")
 
 

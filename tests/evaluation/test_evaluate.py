@@ -17,8 +17,7 @@ from polyshot.evaluation.protocols import Changes, ProtocolSettings, temperature
 from polyshot.evaluation.results import Result, read_result
 from polyshot.evaluation.typed_json import encode
 from polyshot.runs.config import TrainingConfig
-from polyshot.runs.folder import first_weights, load_method, read_config, start_run
-from polyshot.system.checkpoint import save_checkpoint
+from polyshot.runs.folder import Checkpoint, RunFolder
 from polyshot.task import Space
 from small_runs import edit_config
 
@@ -43,7 +42,7 @@ def predict_slowly(
     run: Path, settings: ProtocolSettings, split: str = "test"
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Log-probabilities, scores and labels of every episode, adapting to one after the other."""
-    method, config, _ = load_method(run)
+    config, (method, _) = RunFolder(run).config, RunFolder(run).load_method()
     log_probs, scores, labels = [], [], []
     for batch in range(settings.batches):
         sampler = EpisodeSampler(getattr(load_scenario(config.scenario), split), **settings.sampler_arguments(batch))
@@ -59,9 +58,9 @@ def predict_slowly(
 
 def write_first_weights(folder: Path) -> None:
     """Give a run folder the first weights of the method in its configuration."""
-    method = first_weights(*read_config(folder))
-    tensors = {f"method.{name}": t for name, t in method.state_dict().items()}
-    save_checkpoint(folder / "best.safetensors", tensors, {"episodes": 3})
+    run = RunFolder(folder)
+    tensors = {f"method.{name}": t for name, t in run.new_method().state_dict().items()}
+    run.save_best(tensors, {"episodes": 3})
 
 
 @pytest.mark.parametrize("name", ["ove", "match", "dkt"])
@@ -244,16 +243,17 @@ def test_a_temperature_is_fitted_on_validation_episodes_and_kept_apart(trained: 
 
 def test_images_are_corrupted_in_support_and_query(tmp_path: Path) -> None:
     run = tmp_path / "maml"
-    start_run(run, TrainingConfig("maml", "glyphs", epochs=1, episodes_per_epoch=1), Space((1, 28, 28), 1543), 1)
+    config = TrainingConfig("maml", "glyphs", epochs=1, episodes_per_epoch=1)
+    RunFolder(run).create(config, Space((1, 28, 28), 1543), 1, Checkpoint({}, {}))
     write_first_weights(run)
     changes = Changes(episodes=2, queries=2, shots=1, corruptions=["impulse_noise"], severity=3)
-    with pytest.raises(TrainingError, match=r"0 of 1 episodes; run `polyshot train` again .* --unfinished"):
+    with pytest.raises(TrainingError, match=r"0 of 1 episodes; `polyshot train .* resumes it, .*--unfinished"):
         evaluate([run], ["corruption"], changes, quiet=True)
     result = evaluate([run], ["corruption"], changes, quiet=True, unfinished=True).results[0]
     assert result.path == run / "results" / "corruption-impulse_noise-3.json"
     assert result.settings.corruption_arguments() == {"corruption": "impulse_noise", "severity": 3, "seed": 0}
     test = load_scenario("glyphs").test.corrupted("impulse_noise", severity=3, seed=0)
     episode = EpisodeSampler(test, **result.settings.sampler_arguments(0))[1]
-    prediction = load_method(run)[0].adapt(episode.support, 5)(episode.query.x)
+    prediction = RunFolder(run).load_method()[0].adapt(episode.support, 5)(episode.query.x)
     expected = prediction.log_probs.exp().double().numpy()
     np.testing.assert_allclose(result.examples[1].probs, expected, atol=1e-5)

@@ -1,6 +1,5 @@
 """What `polyshot evaluate` prints and refuses."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -13,6 +12,7 @@ from polyshot.cli import app
 from polyshot.errors import DataError, InputError, PolyshotError
 from polyshot.evaluation.evaluate import evaluate
 from polyshot.evaluation.protocols import Changes
+from small_runs import edit_config
 
 FEW = Changes(episodes=7, batches=2, queries=3)
 cli = CliRunner().invoke
@@ -25,7 +25,7 @@ def test_bad_input_is_told_before_anything_is_computed(trained: Path, tmp_path: 
         assert not (tmp_path / "out").exists()
 
     run = trained / "match"
-    fails([tmp_path / "none"], ["all"], "no run folder of polyshot .* `polyshot train` makes one")
+    fails([tmp_path / "none"], ["all"], "not a run folder of polyshot .* `polyshot train` makes one")
     fails(
         [run],
         ["corruption"],
@@ -41,16 +41,20 @@ def test_bad_input_is_told_before_anything_is_computed(trained: Path, tmp_path: 
 
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | {"momentum": 0.9}))
-    fails([copy], ["accuracy"], "damaged, or of another version of polyshot: .*unknown momentum")
-    (copy / "config.json").write_text(json.dumps(config | {"method": "dkt", "options": {}}))
+    content = (copy / "config.json").read_text()
+    (copy / "config.json").write_text(content.replace('"seed": 0', '"seed": 1'))
+    fails([copy], ["accuracy"], r"config\.json: damaged or edited, its content does not match its checksum")
+    (copy / "config.json").write_text(content)
+    edit_config(copy, momentum=0.9)
+    fails([copy], ["accuracy"], r"unknown setting momentum.*damaged, or of another version of polyshot")
+    (copy / "config.json").write_text(content)
+    edit_config(copy, method="dkt", options={})
     fails([copy], ["accuracy"], f"{re.escape(str(copy))}: the checkpoint is of another method or backbone")
-    (copy / "config.json").write_text(json.dumps(config))
+    shutil.copytree(run, copy, dirs_exist_ok=True)
     (copy / "log.jsonl").write_text('{"epoch": 1, ')
-    fails([copy], ["accuracy"], r"log\.jsonl: damaged .*; --unfinished evaluates without it")
+    fails([copy], ["accuracy"], r"log\.jsonl: damaged .* restores it, and --unfinished evaluates without it")
     (copy / "best.safetensors").unlink()
-    fails([copy], ["accuracy"], "no validated weights yet; let `polyshot train` go on")
+    fails([copy], ["accuracy"], "no best.safetensors: no epoch was validated yet")
 
 
 def test_the_command_prints_figures_and_differences(trained: Path, tmp_path: Path) -> None:
@@ -71,9 +75,9 @@ def test_the_command_prints_figures_and_differences(trained: Path, tmp_path: Pat
 
 def test_the_command_says_what_is_wrong_and_fails(trained: Path, tmp_path: Path) -> None:
     for arguments, message in (
-        ([str(tmp_path)], "no run folder of polyshot"),
+        ([str(tmp_path)], "not a run folder of polyshot"),
         ([str(trained / "ove"), "--protocol", "accuracy", "--corruption", "fog"], "--corruption belongs to"),
-        ([str(trained / "ove"), "--protocol", "corruption", "--corruption", "fog"], "no corruption 'fog'"),
+        ([str(trained / "ove"), "--protocol", "corruption", "--corruption", "fog"], "unknown corruption 'fog'"),
     ):
         result = cli(app, ["evaluate", *arguments])
         assert result.exit_code == 1
@@ -84,7 +88,6 @@ def test_the_command_says_what_is_wrong_and_fails(trained: Path, tmp_path: Path)
 
 def test_a_run_for_other_examples_is_refused(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "dkt", tmp_path / "dkt")
-    config = json.loads((tmp_path / "dkt" / "config.json").read_text())
-    (tmp_path / "dkt" / "config.json").write_text(json.dumps(config | {"space": {"shape": [5], "n_classes": 12}}))
+    edit_config(tmp_path / "dkt", space={"shape": [5], "n_classes": 12})
     with pytest.raises(DataError, match=r"examples have the shape \[6\], but dkt was trained for \[5\]; use the data"):
         evaluate([tmp_path / "dkt"], ["accuracy"], FEW, quiet=True)

@@ -44,7 +44,7 @@ def test_wrong_protocols_and_corruptions_are_told() -> None:
     config = TrainingConfig("protonet", "glyphs")
     with pytest.raises(InputError, match=r"unknown protocol 'speed'; choose from accuracy, calibration, .*, all"):
         plan("speed", config, Changes())
-    with pytest.raises(InputError, match="no corruption 'fog'; there is gaussian_noise"):
+    with pytest.raises(InputError, match="unknown corruption 'fog'; choose from gaussian_noise"):
         plan("corruption", config, Changes(corruptions=["fog"]))
     with pytest.raises(InputError, match="severity must be"):
         plan("corruption", config, Changes(severity=6))

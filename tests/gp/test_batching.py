@@ -65,6 +65,9 @@ def assert_each_task_alone(run, batch):
     for seed, place in zip(SEEDS, PLACES, strict=True):
         alone = run({key: value[place] for key, value in batch.items()}, seed)
         for together, single in zip(whole, alone, strict=True):
+            if together is None:  # a part of a Prediction that the model does not have
+                assert single is None
+                continue
             assert_close(array(together[place]), array(single), TOLERANCE)
 
 

@@ -1,34 +1,18 @@
 """The GP methods against GPyTorch and against dense algebra written from the paper's formulas."""
 
-import math
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
 from scipy.special import log_softmax
+from small_task import N_WAY, SPACE, episode, mean_log_sigmoid
 from torch.nn.functional import normalize, softplus
 
 from polyshot.errors import InputError
-from polyshot.gp import LogisticSoftmaxGP, OneVsEachGP, Sites, gibbs
+from polyshot.gp import LogisticSoftmaxGP, OneVsEachGP, gibbs
 from polyshot.methods import build_method
-from polyshot.methods.ove_gp import extra_class_score
 from polyshot.task import Episode, LabelledSet, Space
-
-N_WAY, D = 3, 6
-SPACE = Space((D,), 20)
-
-
-def episode(seed: int = 0, n_shot: int = 2, n_query: int = 2) -> Episode:
-    g = torch.Generator().manual_seed(seed)
-    centres = torch.randn(N_WAY, D, generator=g)
-
-    def labelled(n: int) -> LabelledSet:
-        y = torch.arange(N_WAY).repeat_interleave(n)
-        return LabelledSet(centres[y] + 0.7 * torch.randn(len(y), D, generator=g), y)
-
-    return Episode(labelled(n_shot), labelled(n_query), N_WAY)
 
 
 def stacked(e: Episode) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,12 +29,6 @@ def comparison_matrix(y: np.ndarray) -> np.ndarray:
                 row[i, own], row[i, c] = 1, -1
                 rows.append(row.ravel())
     return np.array(rows)
-
-
-def mean_log_sigmoid(mean: float, variance: float) -> float:
-    s = np.sqrt(variance)
-    value, _ = quad(lambda t: -np.logaddexp(0, -(mean + s * t)) * np.exp(-t * t / 2), -12, 12, epsabs=1e-12)
-    return value / np.sqrt(2 * np.pi)
 
 
 def central_difference(function, parameter: torch.nn.Parameter, step: float = 1e-4) -> float:
@@ -151,73 +129,6 @@ def test_ove_s_predictive_likelihood_is_that_of_the_dense_conditional(average):
     expected = {"probability": np.log(np.exp(chosen).mean(0)), "log": chosen, "score": once}[average]
     loss = method.loss(e, np.random.default_rng(5))
     assert loss.item() == pytest.approx(-expected.mean(), rel=1e-5)
-
-
-def posterior_scores(method, e, seed):
-    """The chains' expected log-sigmoids of every query, by quadrature."""
-    x = e.support.x.double()
-    with torch.no_grad():
-        K, z = method.kernel(x), e.query.x.double()
-        sites = method.posterior(K[None], e.support.y[None], N_WAY, [np.random.default_rng(seed)])
-        logits = method.model().query(
-            K, e.support.y, Sites(*(s[0] for s in sites)), method.kernel(z, x), method.kernel.diagonal(z)
-        )
-    return logits.mean.numpy(), logits.covariance.numpy()
-
-
-@pytest.mark.parametrize("name", ["ove-gp", "logistic-softmax-gp"])
-def test_with_average_score_predictions_are_normalised_once(name):
-    options = {"average": "score", "n_chains": 3, "test_steps": 2, "log_scale": 1.0}
-    own = {"inference": "gibbs", "calibrate": False, "outlier": "sum"} if name == "ove-gp" else {}
-    method, e = build_method(name, SPACE, options={**options, **own}), episode()
-    means, covariances = posterior_scores(method, e, 4)
-    sums = np.zeros((len(e.query.y), N_WAY))
-    for mean, covariance in zip(means, covariances, strict=True):
-        for q in range(len(mean)):
-            for c in range(N_WAY):
-                others = set(range(N_WAY)) - {c} if name == "ove-gp" else {None}
-                for other in others:
-                    contrast = np.eye(N_WAY)[c] - (0 if other is None else np.eye(N_WAY)[other])
-                    moments = contrast @ mean[q], contrast @ covariance[q] @ contrast
-                    sums[q, c] += mean_log_sigmoid(*moments) / len(means)
-    prediction = method.adapt(e.support, N_WAY, seed=4)(e.query.x)
-    np.testing.assert_allclose(prediction.log_probs, log_softmax(sums, axis=1), atol=1e-6)
-    if name == "ove-gp":  # the public code's score for "none of these"
-        np.testing.assert_allclose(prediction.outlier, -sums.max(1), atol=1e-6)
-
-
-def test_the_extra_class_competes_under_an_rbf_of_the_median_distance():
-    x, y = torch.randn(6, D, generator=torch.Generator().manual_seed(1)).double(), torch.arange(6) % N_WAY
-    query = torch.cat([x[:2], 3 * x[:2], 100 * x[:1]])
-    squared = torch.cdist(x, x).square()
-    pairs = [squared[i, j].item() for i in range(6) for j in range(i)]
-    median = sorted(pairs)[7]  # of 15
-
-    def kernel(a, b):
-        return math.e * torch.exp(-torch.cdist(a, b).square() / median)
-
-    chains = gibbs(OneVsEachGP(), kernel(x, x), y, N_WAY + 1, n_chains=4000, n_steps=60, latent=False, seed=0).draws
-    logits = OneVsEachGP().condition(kernel(x, x), y, chains).query_mean(kernel(query, x)).mean(0)
-    expected = logits[:, -1] - logits[:, :-1].amax(1)
-    score = extra_class_score(x, y, N_WAY)(query)
-    torch.testing.assert_close(score, expected, atol=0.03, rtol=0)
-    assert score[:2].max() < score[2:].min()
-    assert score[-1].item() == pytest.approx(0, abs=1e-6)  # far from all examples, all logits are the prior's
-
-
-def test_without_an_outlier_score_there_is_none():
-    e = episode()
-    assert build_method("ove-gp", SPACE, options={"outlier": "none"}).adapt(e.support, N_WAY)(e.query.x).outlier is None
-    method = build_method("ove-gp", SPACE)
-    method.calibrate([e])
-    assert method.outlier == "extra-class"
-
-
-@pytest.mark.parametrize("kernel", ["cosine", "rbf"])
-def test_a_far_query_has_a_larger_outlier_score_than_a_near_one(kernel):
-    method, e = build_method("ove-gp", SPACE, options={"kernel": kernel}), episode(n_shot=5)
-    near, far = (method.adapt(e.support, N_WAY)(x).outlier for x in (e.query.x, 10 * e.query.x))
-    assert near.max() < far.min()
 
 
 @pytest.mark.parametrize(("name", "start"), [("ove-gp", "prior"), ("ove-gp", "mean"), ("logistic-softmax-gp", "prior")])

@@ -138,7 +138,7 @@ def test_the_sentence_on_unknown_classes_names_each_score_and_no_number_twice() 
     same = replace(result, summary=result.summary | {"auroc_entropy": result.summary["auroc"]})
     (sentence,) = findings([same])["out-of-episode"]
     assert sentence.count(auroc) == 1
-    assert sentence.endswith(f"in {auroc} of such pairs by minus the largest logit.")
+    assert sentence.endswith(f"in {auroc} of such pairs by the method's own score.")
 
 
 def test_a_report_of_slim_results_says_what_is_missing(root: Path) -> None:

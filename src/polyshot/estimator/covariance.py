@@ -27,7 +27,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyshot.errors import InputError
-from polyshot.gp import Kernel, make_kernel, unit_rows
+from polyshot.gp import KERNELS, RBF, Cosine, DKTCosine, Kernel, make_kernel, unit_rows
 
 KernelLike = Any  # a name, a Kernel, or a function of two arrays; `Covariance.of` refuses everything else
 DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")
@@ -91,12 +91,12 @@ class Covariance:
     @property
     def is_cosine(self) -> bool:
         """Whether it is the cosine by name, whose scale has its own prior."""
-        return isinstance(self.kernel, str) and self.kernel in ("cosine", "dkt-cosine")
+        return isinstance(self.kernel, str) and issubclass(KERNELS[self.kernel], (Cosine, DKTCosine))
 
     @property
     def fades(self) -> bool:
         """Whether it is the RBF by name, whose logits all fade far from the examples."""
-        return isinstance(self.kernel, str) and self.kernel == "rbf"
+        return isinstance(self.kernel, str) and KERNELS[self.kernel] is RBF
 
     def __call__(self, x: Float[Tensor, "q d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "q n"]:
         """Covariance of every row of x with every row of z."""

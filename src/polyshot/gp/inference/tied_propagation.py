@@ -26,9 +26,13 @@ from torch import Tensor
 from polyshot.errors import InputError
 from polyshot.gp.arrays import as_array
 from polyshot.gp.inference.moment_matching import log_scales, match_moments
+from polyshot.gp.inference.propagation import fit_propagation
 from polyshot.gp.inference.site_steps import AcceleratedSteps, DampedSteps, TiedSites
+from polyshot.gp.models.one_vs_each import OneVsEachGP
 from polyshot.gp.models.posterior import Logits, Sites, cholesky, one_hot
 from polyshot.gp.validation import NOT_DEFINITE, check_positive_count, check_query, check_task
+
+_RESIDUAL, _MOST_OPERATIONS = 10.0, 3e8  # the residual in tolerances; operations per sweep of the general fallback
 
 
 class TiedPropagation(NamedTuple):
@@ -195,6 +199,7 @@ class _Sweep(NamedTuple):
     log_evidence: float
     matched: TiedSites
     improper: Tensor
+    left: Tensor
 
     @staticmethod
     def of(K: Tensor, y: Tensor, there: Tensor, w: Tensor, kappa: Tensor) -> "_Sweep":
@@ -206,10 +211,16 @@ class _Sweep(NamedTuple):
         left = torch.maximum(precision - w[:, None], 1e-3 * precision)
         mean, spread = (psi * precision - kappa) / left, 1 / left
         omega, new_kappa, log_z = match_moments(mean, spread, there, tied=True)
-        log_scale = torch.where(there, log_scales(log_z, mean, spread, w[:, None], kappa), 0.0).sum()
-        log_evidence = posterior.log_integral + float(log_scale)
+        scales = torch.where(there, log_scales(log_z, mean, spread, w[:, None], kappa), 0.0)
+        log_evidence = posterior.log_integral + float(scales.sum())
         improper = (there & (precision - w[:, None] < left)).any(-1)
-        return _Sweep(posterior, psi, variance.sqrt(), log_evidence, (omega.amax(-1), new_kappa), improper)
+        return _Sweep(posterior, psi, variance.sqrt(), log_evidence, (omega.amax(-1), new_kappa), improper, left)
+
+    def residual(self, w: Tensor, kappa: Tensor) -> float:
+        """How many standard deviations the full change of a site alone would move its psi, at most."""
+        new_w, new_kappa = self.matched
+        shift = (new_kappa - kappa - self.psi * (new_w - w)[:, None]) / (self.left + new_w[:, None])
+        return float((shift / self.deviation).abs().max())
 
 
 @torch.no_grad()
@@ -227,7 +238,8 @@ def fit_tied_propagation(
     Sweeps are accelerated first. Where examples are nearly parallel and classes unbalanced, full parallel steps
     overshoot; the acceleration then shortens its steps until nothing moves, far from any solution. So a point counts as
     converged only if a full step would be small too, and if the log evidence has settled, below zero. Otherwise damped
-    sweeps start again from the beginning. benchmarks/convergence.py counts false convergences.
+    sweeps start again from the beginning. If they fail as well and the task is not too large, accelerated sweeps start
+    from the sites of general expectation propagation. benchmarks/convergence.py counts false convergences.
 
     Parameters
     ----------
@@ -239,7 +251,7 @@ def fit_tied_propagation(
         Stop when a full step moves no mean of psi by more than this many standard deviations, and the log evidence by
         no more than three times this.
     max_sweeps : int
-        The largest number of accelerated sweeps. There may be four times as many damped ones.
+        The largest number of accelerated sweeps per attempt. There may be four times as many damped ones.
     start : tuple, optional
         Sites (w, kappa) to start from.
     """
@@ -249,13 +261,18 @@ def fit_tied_propagation(
     prior = (2 * K.diagonal())[:, None].expand(there.shape)
     omega, kappa, _ = match_moments(torch.zeros_like(prior), prior, there, tied=True)
     beginning = omega.amax(-1), kappa
-    accelerated = AcceleratedSteps(there, prior.sqrt().clamp(min=1e-6))
-    fit, posterior = _iterate(K, y, there, start or beginning, accelerated, tolerance, max_sweeps)
+    unit = prior.sqrt().clamp(min=1e-6)
+    fit, posterior = _iterate(K, y, there, start or beginning, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+    n_sweeps = fit.n_sweeps
     if not fit.converged:
-        wasted = fit.n_sweeps
         fit, posterior = _iterate(K, y, there, beginning, DampedSteps(), tolerance, 4 * max_sweeps)
-        fit = fit._replace(n_sweeps=wasted + fit.n_sweeps)
-    return fit, posterior
+        n_sweeps += fit.n_sweeps
+    if not fit.converged and n_way * len(y) ** 3 <= _MOST_OPERATIONS:
+        general = fit_propagation(OneVsEachGP(), K, y, n_way).sites
+        sites = general.omega[0].sum(-1) / (n_way - 1), general.kappa[0]
+        fit, posterior = _iterate(K, y, there, sites, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+        n_sweeps += fit.n_sweeps
+    return fit._replace(n_sweeps=n_sweeps), posterior
 
 
 def _iterate(
@@ -272,8 +289,9 @@ def _iterate(
     for n_sweeps in range(1, max_sweeps + 1):
         sweep = _Sweep.of(K, y, there, *sites)
         previous, moved = moved, float(((sweep.psi - before).abs() / sweep.deviation).max())
-        settled = abs(sweep.log_evidence - last) <= 3 * tolerance * steps.share and sweep.log_evidence <= 0
-        converged = moved <= tolerance * steps.share and settled
+        small = tolerance * steps.share
+        settled = moved <= small and abs(sweep.log_evidence - last) <= 3 * small and sweep.log_evidence <= 0
+        converged = settled and sweep.residual(*sites) <= _RESIDUAL * tolerance
         before, last = sweep.psi, sweep.log_evidence
         following = None if converged else steps.next(sites, sweep.matched, sweep.improper, moved > previous)
         if following is None or n_sweeps == max_sweeps:

@@ -119,8 +119,8 @@ def _configuration() -> str:
     ]
     rows += [f"| `{name}` | text | the method's own | {text} |" for name, text in OPTION_FLAGS.items()]
     text = (
-        "The keys of a TOML file for `polyshot train FILE.toml --out RUN`. The flags of `polyshot train` have the same names, "
-        "with `-` for `_`. `options` is a table of the method's own options; `polyshot methods` lists them.\n"
+        "The keys of a TOML file for `polyshot train FILE.toml --out RUN`. The flags of `polyshot train` have the same "
+        "names, with `-` for `_`. `options` is a table of the method's own options; `polyshot methods` lists them.\n"
     )
     head = "| key | value | default | meaning |\n|---|---|---|---|"
     return "\n".join(["# Configuration keys\n", text, head, *rows, ""])

@@ -41,7 +41,7 @@ def test_the_outlier_model_is_stored_if_it_is_there_and_rebuilt_otherwise(tmp_pa
     model.save(tmp_path / "without")
     scores = model.outlier_score(unseen)
     model.save(tmp_path / "with")
-    kind = "polyshot.OneVsEachClassifier 4"
+    kind = "polyshot.OneVsEachClassifier 5"
     assert "weights_with_none" not in load_checkpoint(tmp_path / "without", kind)[0]
     assert "weights_with_none" in load_checkpoint(tmp_path / "with", kind)[0]
     for name in ("with", "without"):
@@ -62,7 +62,7 @@ def test_files_that_are_not_a_classifier_are_refused(tmp_path, fitted):
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="not a readable"):
         OneVsEachClassifier.load(tmp_path / "cut")
-    metadata = {"format": "polyshot.OneVsEachClassifier 4", "json": json.dumps({"classes": [1, 2]})}
+    metadata = {"format": "polyshot.OneVsEachClassifier 5", "json": json.dumps({"classes": [1, 2]})}
     save_file({"X": torch.zeros(3, 2)}, tmp_path / "part", metadata)
     with pytest.raises(DataError, match="damaged, its content does not match its checksum"):
         OneVsEachClassifier.load(tmp_path / "part")
@@ -157,7 +157,7 @@ def test_a_file_that_was_tampered_with_is_refused(tmp_path, change):
     X, y, queries, _, _ = blobs()
     model = OneVsEachClassifier("rbf", log_scale=3.0).fit(X, np.array(["a", "b", "c", "d"])[y])
     model.save(tmp_path / "model")
-    kind = "polyshot.OneVsEachClassifier 4"
+    kind = "polyshot.OneVsEachClassifier 5"
     tensors, record = load_checkpoint(tmp_path / "model", kind)
     save_checkpoint(tmp_path / "same", tensors, record, kind)
     np.testing.assert_array_equal(OneVsEachClassifier.load(tmp_path / "same").predict(queries), model.predict(queries))

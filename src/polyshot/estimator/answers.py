@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from polyshot.estimator.fitted import FittedModel
-from polyshot.estimator.inputs import checked_features
+from polyshot.estimator.inputs import checked_class_prior, checked_features
 from polyshot.system.threads import few_threads
 
 Array = NDArray[np.float64]
@@ -56,32 +56,46 @@ class Answers:
         logits = self._answer(X, lambda model, queries: model.logits(queries)).numpy()
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Any, *, class_prior: Any = None) -> Array:
         """Logarithms of the class probabilities.
 
         Parameters
         ----------
         X : array-like or tensor of shape (n_samples, n_features)
+        class_prior : array-like of shape (n_classes,) or dict of labels, optional
+            See `predict_proba`.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        log_probs = self._answer(X, lambda model, queries: torch.log_softmax(model.logits(queries), -1))
-        return log_probs.numpy()
 
-    def predict_proba(self, X: Any) -> Array:
+        def log_probs(model: FittedModel, queries: Tensor) -> Array:
+            logits = model.logits(queries)
+            if class_prior is not None:
+                examples = model.examples
+                wanted = checked_class_prior(examples.classes, class_prior)
+                logits += torch.from_numpy(wanted / np.bincount(examples.labels)).log()
+            return torch.log_softmax(logits, -1).numpy()
+
+        return self._answer(X, log_probs)
+
+    def predict_proba(self, X: Any, *, class_prior: Any = None) -> Array:
         """Class probabilities, in the order of `classes_`.
 
         Parameters
         ----------
         X : array-like or tensor of shape (n_samples, n_features)
+        class_prior : array-like of shape (n_classes,) or dict of labels, optional
+            How frequent the classes are among the queries, if not as among the examples. By Bayes' rule each
+            probability is multiplied by the new frequency divided by that of the examples. The numbers need not sum to
+            one. A class of frequency 0 gets probability 0.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return np.exp(self.predict_log_proba(X))
+        return np.exp(self.predict_log_proba(X, class_prior=class_prior))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row.

@@ -15,16 +15,17 @@ from polyshot.errors import InputError
 from polyshot.estimator.answers import Answers
 from polyshot.estimator.covariance import KernelLike
 from polyshot.estimator.decisions import Decisions
+from polyshot.estimator.explanations import Explanations
 from polyshot.estimator.fitted import Examples, FittedModel
 from polyshot.estimator.inference import INFERENCES, ChainOptions, Inferred, Start
-from polyshot.estimator.inputs import checked_examples, joined_labels
+from polyshot.estimator.inputs import checked_examples, checked_rows, joined_labels
 from polyshot.estimator.memory import check_memory
 from polyshot.system.threads import few_threads
 
 _LARGEST_LOG_SCALE = 20.0  # exp(20) leaves half of the digits of a double
 
 
-class OneVsEachClassifier(Decisions, Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian-process classifier for embeddings with 1 to 50 labels per class; nothing needs tuning.
 
     Class logits have GP priors under the one-vs-each likelihood (Snell & Zemel, ICLR 2021). Probabilities are the
@@ -62,6 +63,8 @@ class OneVsEachClassifier(Decisions, Answers, ClassifierMixin, BaseEstimator):  
         Number of features seen by `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features seen by `fit`, if X had string column names.
+    metadata_ : dict
+        What was saved with the model (`save`); only after `load`.
     fitted_ : FittedModel
         Everything that the fit produced.
 
@@ -153,23 +156,57 @@ class OneVsEachClassifier(Decisions, Answers, ClassifierMixin, BaseEstimator):  
         y = joined_labels(model.examples.y, y)
         n, n_way = len(y), len(np.unique(y))
         if n >= 2 * model.n_chosen or n_way >= 2 * model.n_classes_chosen:
-            new.fitted_ = new._fit_from_scratch(Examples.of(np.concatenate([model.examples.X, X]), y))
+            new.fitted_ = new._fit_from_scratch(model.examples.grown(X, y))
         else:
             with new._resources(n, n_way):
                 new.fitted_ = model.add(X, y, new._infer)
         self.__dict__ = new.__dict__
         return self
 
-    def save(self, path: str | Path) -> None:
+    def remove(self, rows: Any) -> "OneVsEachClassifier":
+        """Forget some examples; the model is then the one that `fit` on the others gives.
+
+        Classes without an example left disappear. The remaining examples are numbered again from 0, as with
+        `numpy.delete`. To correct a label, remove the example and add it with the right label.
+
+        Parameters
+        ----------
+        rows : int or array-like of int
+            Numbers of the examples, in the order of `fit` and every `add` since. Negative ones count from the end.
+
+        Returns
+        -------
+        self : OneVsEachClassifier
+
+        Examples
+        --------
+        >>> from polyshot import OneVsEachClassifier
+        >>> model = OneVsEachClassifier().fit([[0.0], [1.0], [5.0]], ["no", "yes", "oops"])
+        >>> model.remove(2).classes_.tolist()
+        ['no', 'yes']
+        """
+        check_is_fitted(self)
+        self.check_parameters()
+        examples = self._fitted.examples
+        rest = examples.without(checked_rows(rows, len(examples.X)))
+        if len(rest.classes) < 2:
+            raise InputError(f"removing {np.size(rows):,} of {len(examples.X):,} examples leaves fewer than 2 classes")
+        self.fitted_ = self._fit_from_scratch(rest)
+        return self
+
+    def save(self, path: str | Path, *, metadata: Any = None) -> None:
         """Write the fitted classifier as one safetensors file with a JSON header, completely or not at all.
 
         Parameters
         ----------
         path : str or Path
+        metadata : dict, optional
+            What to remember with the model, such as which encoder made X; anything that JSON can hold. `load` returns
+            it as `metadata_`. By default that of the file from which the classifier was loaded.
         """
         from polyshot.estimator.storage import save
 
-        save(self, Path(path))
+        save(self, Path(path), metadata)
 
     @classmethod
     def load(cls, path: str | Path) -> "OneVsEachClassifier":

@@ -12,6 +12,7 @@ from polyshot.estimator.answers import Answers
 from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.fitted import FittedModel
 from polyshot.estimator.hyperparameters import by_content
+from polyshot.estimator.inputs import check_share
 from polyshot.gp import conformal_p, misfits, strangeness
 
 Array = NDArray[np.float64]
@@ -83,7 +84,7 @@ class Decisions(Answers):
         >>> model.classes_.tolist(), model.predict_set([[4.5], [20.5]]).tolist()
         (['high', 'low'], [[False, True], [True, False]])
         """
-        _check_share("confidence_level", confidence_level)
+        check_share("confidence_level", confidence_level)
         sets: NDArray[np.bool_] = self.predict_p(X, per_class=per_class) > 1 - confidence_level
         return sets
 
@@ -136,7 +137,7 @@ class Decisions(Answers):
         -------
         ndarray of object, shape (n_samples,)
         """
-        _check_share("false_alarm_rate", false_alarm_rate)
+        check_share("false_alarm_rate", false_alarm_rate)
         classes = self.classes_.tolist()
         for answer in (none, ask):
             if answer in classes:
@@ -155,8 +156,3 @@ def _joint_covariance(model: FittedModel, query: Tensor) -> Tensor:
     covariance = Covariance.of(model.covariance.kernel, X[by_content(X.numpy())])
     K = covariance(X, X) + covariance.intercept
     return (K + K.mT) / 2
-
-
-def _check_share(name: str, value: Any) -> None:
-    if not isinstance(value, float) or not 0 < value < 1:
-        raise InputError(f"{name} must be a number between 0 and 1, not {value!r}")

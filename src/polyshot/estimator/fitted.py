@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,17 +24,32 @@ Infer = Callable[[Float[Tensor, "n n"], Any, int, Start | None], Inferred]
 
 @dataclass(frozen=True)
 class Examples:
-    """Features X [N, D] and labels [N], which are places in the sorted classes [C]."""
+    """Features X [N, D] and labels [N], which are places in the sorted classes [C].
+
+    rows [N] are the examples' numbers in the order in which the user gave them, from 0 to N - 1.
+    """
 
     X: NDArray[np.float64]
     labels: NDArray[np.int64]
     classes: NDArray[Any]
+    rows: NDArray[np.int64]
 
     @staticmethod
     def of(X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
         """Examples with the labels y that the user gave."""
         classes, labels = np.unique(y, return_inverse=True)
-        return Examples(X, labels.astype(np.int64), classes)
+        return Examples(X, labels.astype(np.int64), classes, np.arange(len(X)))
+
+    def grown(self, X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
+        """Further examples behind these; y has the labels of all."""
+        grown = Examples.of(np.concatenate([self.X, X]), y)
+        return replace(grown, rows=np.r_[self.rows, len(self.X) + np.arange(len(X))])
+
+    def without(self, rows: NDArray[np.int64]) -> "Examples":
+        """All but the examples with these numbers; the others are numbered again from 0 in the same order."""
+        kept = ~np.isin(self.rows, rows)
+        rest = Examples.of(self.X[kept], self.y[kept])
+        return replace(rest, rows=self.rows[kept].argsort().argsort())
 
     @property
     def y(self) -> NDArray[Any]:
@@ -66,7 +81,7 @@ class FittedModel:
     def of(examples: Examples, kernel: KernelLike, log_scale: float | None, infer: Infer) -> "FittedModel":
         """Choose centre, unit and scale (unless log_scale is a number) from the examples, and infer the posterior."""
         order = by_content(examples.X)
-        examples = replace(examples, X=examples.X[order], labels=examples.labels[order])
+        examples = replace(examples, X=examples.X[order], labels=examples.labels[order], rows=examples.rows[order])
         covariance, n_way, start = Covariance.of(kernel, as_tensor(examples.X)), len(examples.classes), None
         K = support_covariance(covariance, examples.X)
         if log_scale is None:
@@ -78,7 +93,7 @@ class FittedModel:
 
     def add(self, X: NDArray[np.float64], y: NDArray[Any], infer: Infer) -> "FittedModel":
         """Condition on further examples with the centre, unit and scale there are."""
-        before, grown = self.examples, Examples.of(np.concatenate([self.examples.X, X]), y)
+        before, grown = self.examples, self.examples.grown(X, y)
         K, start = support_covariance(self.covariance, grown.X), None
         if self.posterior.tied:
             places = torch.from_numpy(np.searchsorted(grown.classes, before.classes))
@@ -89,6 +104,13 @@ class FittedModel:
     def logits(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q c"]:
         """Posterior mean logits."""
         return self._mean(X, self.weights)
+
+    def contributions(self, X: Float[Tensor, "q d"], places: Int[Tensor, "q"]) -> Float[Tensor, "q n"]:
+        """What each example, in the user's order, adds to the logit of the class at places[q]."""
+        of_class = self.weights.T[places]
+        parts = torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
+        check_finite_tensor("X has rows too large for the kernel: their contributions", parts)
+        return parts[:, self.examples.rows.argsort()]
 
     def logit_covariance(self, X: Float[Tensor, "q d"], mean: Float[Tensor, "q c"]) -> Float[Tensor, "q c c"]:
         """Posterior covariance of the logits, whose mean is known."""

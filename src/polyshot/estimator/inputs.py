@@ -1,6 +1,7 @@
 """What users pass as X and y, checked and turned into arrays; each problem ends in an error that names it."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,52 @@ def joined_labels(before: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         dtype = np.uint64 if largest >= 2**63 else np.int64
         before, y = before.astype(dtype), y.astype(dtype)
     return np.concatenate([before, y])
+
+
+def checked_rows(rows: Any, n: int) -> NDArray[np.int64]:
+    """Numbers of some of n examples, from 0 to n - 1; negative ones count from the end."""
+    numbers = np.atleast_1d(np.asarray(rows))
+    if numbers.size == 0:
+        return np.empty(0, np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InputError(f"rows must be whole numbers of examples, not {rows!r}; from a mask, use numpy.flatnonzero")
+    if numbers.min() < -n or numbers.max() >= n:
+        raise InputError(f"rows must be from {-n} to {n - 1}, because there are {n:,} examples; got {rows!r}")
+    return numbers.astype(np.int64) % n
+
+
+def checked_places(classes: NDArray[Any], y: Any) -> NDArray[np.int64]:
+    """Places of the labels y among the sorted classes."""
+    labels = np.atleast_1d(np.asarray(_labels(y)))
+    unknown = labels[~np.isin(labels, classes)]
+    if len(unknown):
+        raise InputError(f"unknown class {unknown.tolist()[0]!r}; choose from {', '.join(map(repr, classes.tolist()))}")
+    return np.searchsorted(classes, labels).astype(np.int64)
+
+
+def checked_class_prior(classes: NDArray[Any], class_prior: Any) -> NDArray[np.float64]:
+    """Frequencies of the classes, in their order and with the sum one, from a list or a mapping of labels."""
+    if isinstance(class_prior, Mapping):
+        if set(class_prior) != set(classes.tolist()):
+            raise InputError(f"class_prior must have a frequency for each of {classes.tolist()}, not {class_prior!r}")
+        class_prior = [class_prior[name] for name in classes.tolist()]
+    try:
+        prior = np.asarray(class_prior, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"class_prior must be numbers, not {class_prior!r}") from error
+    if prior.shape != classes.shape or not (np.isfinite(prior) & (prior >= 0)).all() or not prior.any():
+        raise InputError(
+            f"class_prior must be {len(classes)} frequencies of at least 0, one per class, not {class_prior!r}"
+        )
+    relative: NDArray[np.float64] = prior / prior.max()  # its sum cannot overflow
+    relative /= relative.sum()
+    return relative
+
+
+def check_share(name: str, value: Any) -> None:
+    """Refuse what is not a float between 0 and 1."""
+    if not isinstance(value, float) or not 0 < value < 1:
+        raise InputError(f"{name} must be a number between 0 and 1, not {value!r}")
 
 
 def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:

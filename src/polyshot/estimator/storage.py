@@ -1,5 +1,6 @@
 """A fitted classifier as one file: its arrays as tensors, the rest as JSON; nothing is ever unpickled."""
 
+import json
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,15 @@ from polyshot.system.threads import few_threads
 if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
 
-_FORMAT = "polyshot.OneVsEachClassifier 4"
+_FORMAT = "polyshot.OneVsEachClassifier 5"
 _COVARIANCE = ("roots", "unit", "size", "intercept")
 _CLASS_KINDS = "biufUO"
 _LATER = ("weights_with_none",)  # stored if it has been computed; a reader computes it again otherwise
 _NUMBERS = ("n_chosen", "n_classes_chosen", "log_scale", "log_marginal_likelihood", "r_hat")
 
 
-def save(classifier: "OneVsEachClassifier", path: Path) -> None:
-    """Write the whole file, or leave what was there."""
+def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
+    """Write the whole file, or leave what was there; without `metadata`, what a loaded file had is written again."""
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(classifier)
@@ -40,10 +41,14 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
     }
     if parameters["random_state"] is not None and not isinstance(parameters["random_state"], int):
         raise InputError("only an integer random_state, or None, can be saved")
+    metadata = getattr(classifier, "metadata_", {}) if metadata is None else metadata
+    if not isinstance(metadata, dict) or not _is_json(metadata):
+        raise InputError(f"metadata must be a dict of strings, numbers, lists and dicts, as JSON has, not {metadata!r}")
     covariance = model.covariance
     tensors = {
         "X": torch.from_numpy(model.examples.X),
         "labels": torch.from_numpy(model.examples.labels),
+        "rows": torch.from_numpy(model.examples.rows),
         "centre": covariance.centre,
         "omega": model.posterior.sites.omega,
         "kappa": model.posterior.sites.kappa,
@@ -58,6 +63,7 @@ def save(classifier: "OneVsEachClassifier", path: Path) -> None:
         "covariance": {name: getattr(covariance, name) for name in _COVARIANCE},
         "covariance_kernel": _kernel_name(covariance.kernel),
         "tied": model.posterior.tied,
+        "metadata": metadata,
         **{name: getattr(model, name) for name in _NUMBERS},
     }
     if isinstance(covariance.kernel, Kernel):
@@ -76,6 +82,14 @@ def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier"
             return _rebuilt(kind, header, tensors)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{path}: not a readable classifier ({error}); save it again") from error
+
+
+def _is_json(metadata: dict[str, Any]) -> bool:
+    """Whether JSON gives it back as it is; tuples, keys that are no strings, NaN and infinity do not survive."""
+    try:
+        return bool(json.loads(json.dumps(metadata, allow_nan=False)) == metadata)
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def _kernel_name(kernel: Any) -> str:
@@ -113,6 +127,8 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes.values(), strict=True)),
         "precision": all(x.dtype == torch.float64 for x in arrays.values()) and labels.dtype == torch.int64,
         "labels": labels.shape == (n,) and np.unique(labels).tolist() == list(range(n_way)),
+        "rows": torch.equal(tensors["rows"].sort().values, torch.arange(n)),
+        "metadata": isinstance(header["metadata"], dict),
         "classes": classes.dtype.kind in _CLASS_KINDS and np.unique(classes).tolist() == header["classes"],
         "feature names": names == [] or (len(names) == X.shape[1] and all(isinstance(x, str) for x in names)),
         "numbers": all(isinstance(x, float) and np.isfinite(x) for x in finite),
@@ -140,8 +156,9 @@ def _rebuilt(
         kernel = KERNELS[str(kernel)]()
         kernel.to(next(iter(state.values())).dtype).load_state_dict(state)
         classifier.kernel = kernel
-    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header))
+    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header), tensors["rows"].numpy())
     classifier.n_features_in_ = examples.X.shape[1]
+    classifier.metadata_ = header["metadata"]
     if header["feature_names"]:
         classifier.feature_names_in_ = np.array(header["feature_names"], dtype=object)
     covariance = Covariance(deepcopy(kernel), centre=tensors["centre"], **header["covariance"])

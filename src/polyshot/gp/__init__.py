@@ -8,7 +8,12 @@ from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.conformal import conformal_p, misfits, strangeness
 from polyshot.gp.inference.diagnostics import effective_sample_size, split_r_hat
 from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, Start, draw_latent, draw_prior, gibbs, gibbs_states
-from polyshot.gp.inference.leave_one_out import NUMBERS_AT_ONCE, leave_one_out_likelihood, leave_one_out_log_probs
+from polyshot.gp.inference.leave_one_out import (
+    NUMBERS_AT_ONCE,
+    leave_one_out_likelihood,
+    leave_one_out_log_probs,
+    leave_one_out_of_all,
+)
 from polyshot.gp.inference.mixture import Queries, SiteMixture, grown_sites
 from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_evidence, propagation_start
 from polyshot.gp.inference.tied_propagation import TiedConditional, TiedPropagation, fit_tied_propagation
@@ -103,6 +108,7 @@ __all__ = [
     "grown_sites",
     "leave_one_out_likelihood",
     "leave_one_out_log_probs",
+    "leave_one_out_of_all",
     "log_evidence",
     "log_expected_sigmoid",
     "make_kernel",

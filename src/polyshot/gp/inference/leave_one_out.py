@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from polyshot.gp.inference.mixture import SiteMixture
 from polyshot.gp.inference.tied_propagation import TiedConditional, TiedPropagation, fit_tied_propagation
 
 NUMBERS_AT_ONCE = 2**20
@@ -22,6 +23,22 @@ def leave_one_out_log_probs(
     n_way = fit.kappa.shape[-1]
     for part in torch.split(rows, max(1, NUMBERS_AT_ONCE // n_way**2)):
         yield part, torch.log_softmax(posterior.leave_one_out(fit, part), -1)
+
+
+@torch.no_grad()
+def leave_one_out_of_all(posterior: SiteMixture) -> Float[Tensor, "n c"]:
+    """Class log-probabilities of every example from all the others.
+
+    A posterior that did not come from tied propagation (variational, Gibbs) is replaced by one that does.
+    """
+    K, y, n_way = posterior.K, posterior.y, posterior.sites.omega.shape[-1]
+    if posterior.tied:
+        w, kappa = posterior.sites.omega[0].amax(-1), posterior.sites.kappa[0]
+        fit, conditional = TiedPropagation(w, kappa, 0.0, 0, True), TiedConditional.of(K, y, w, kappa)
+    else:
+        fit, conditional = fit_tied_propagation(K, y, n_way)
+    parts = leave_one_out_log_probs(fit, conditional, torch.arange(len(y), device=y.device))
+    return torch.cat([log_probs for _, log_probs in parts])
 
 
 def leave_one_out_likelihood(

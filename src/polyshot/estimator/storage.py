@@ -84,7 +84,7 @@ def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier"
         raise DataError(f"{path}: not a readable classifier ({error}); save it again") from error
 
 
-def _is_json(metadata: dict[str, Any]) -> bool:
+def _is_json(metadata: Any) -> bool:
     """Whether JSON gives it back as it is; tuples, keys that are no strings, NaN and infinity do not survive."""
     try:
         return bool(json.loads(json.dumps(metadata, allow_nan=False)) == metadata)

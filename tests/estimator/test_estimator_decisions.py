@@ -69,6 +69,16 @@ def test_sets_are_small_where_classes_are_apart_and_grow_with_the_level():
     assert (model.predict_set(queries, 0.9, per_class=True)).all()  # nor can 8 of a class at this one
 
 
+@pytest.mark.parametrize(("n_shot", "level"), [(4, 0.8), (9, 0.9), (19, 0.95)])
+def test_a_p_value_equal_to_the_allowed_rate_excludes_a_label(n_shot, level):
+    X, y, queries, *_ = blobs(n_way=2, n_shot=n_shot, dim=64)
+    model = OneVsEachClassifier(log_scale=3.0).fit(X, y)
+    p = model.predict_p(queries, per_class=True)
+    smallest = np.isclose(p, 1 / (n_shot + 1))
+    assert smallest.any()
+    np.testing.assert_array_equal(model.predict_set(queries, level, per_class=True), ~smallest)
+
+
 def test_a_decision_is_a_label_none_or_ask():
     asked = {}
     for dim in (8, 64):  # classes that overlap, with an accuracy of 0.78, and classes that are apart

@@ -85,7 +85,8 @@ class Decisions(Answers):
         (['high', 'low'], [[False, True], [True, False]])
         """
         check_share("confidence_level", confidence_level)
-        sets: NDArray[np.bool_] = self.predict_p(X, per_class=per_class) > 1 - confidence_level
+        excluded = 1 - confidence_level + 1e-12  # 1 - 0.8 is a little less than the p-value 1/5, which is excluded
+        sets: NDArray[np.bool_] = self.predict_p(X, per_class=per_class) > excluded
         return sets
 
     def outlier_p_value(self, X: Any) -> Array:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -18,8 +20,9 @@ from polyshot.estimator.decisions import Decisions
 from polyshot.estimator.explanations import Explanations
 from polyshot.estimator.fitted import Examples, FittedModel
 from polyshot.estimator.inference import INFERENCES, ChainOptions, Inferred, Start
-from polyshot.estimator.inputs import checked_examples, checked_rows, joined_labels
+from polyshot.estimator.inputs import checked_rows, joined_labels
 from polyshot.estimator.memory import check_memory
+from polyshot.estimator.pool import check_unlabeled, labelled_and_pool, pool_of, unlabelled_rows
 from polyshot.system.threads import few_threads
 
 _LARGEST_LOG_SCALE = 20.0  # exp(20) leaves half of the digits of a double
@@ -48,6 +51,10 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         Most steps of a chain, for "gibbs" only.
     random_state : int, RandomState instance or None, default=None
         Seed, for "gibbs" only.
+    unlabeled : str, number, None or (), default=()
+        Rows of y with this value have no label (-1, "", "?", ...; None and NaN stand for every missing value). The
+        features of these rows help to place the boundaries between classes, and `score` leaves them out. (): every row
+        has a label.
 
     Attributes
     ----------
@@ -89,6 +96,7 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         n_chains: Any = 4,
         n_steps: Any = 5000,
         random_state: Any = None,
+        unlabeled: Any = (),
     ) -> None:
         self.kernel = kernel
         self.log_scale = log_scale
@@ -96,6 +104,7 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         self.n_chains = n_chains
         self.n_steps = n_steps
         self.random_state = random_state
+        self.unlabeled = unlabeled
 
     def fit(self, X: Any, y: Any) -> "OneVsEachClassifier":
         """Condition on labelled examples; a fit that fails leaves the classifier as it was.
@@ -105,7 +114,7 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         X : array-like or tensor of shape (n_samples, n_features)
             Embeddings or other features; at least two rows.
         y : array-like or tensor of shape (n_samples,)
-            Labels of two classes or more: strings, integers, booleans or whole floats.
+            Labels of two classes or more: strings, integers, booleans or whole floats; or the value of `unlabeled`.
 
         Returns
         -------
@@ -113,13 +122,13 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         """
         self.check_parameters()
         new = copy(self)
-        X, y = checked_examples(new, X, y, reset=True)
+        X, y, pool = labelled_and_pool(new, X, y, self.unlabeled, reset=True)
         examples = Examples.of(X, y)
         if len(examples.classes) < 2:
             raise InputError(
                 f"{type(self).__name__} needs at least 2 classes, but y has 1 class, {examples.classes[0]!r}"
             )
-        new.fitted_ = new._fit_from_scratch(examples)
+        new.fitted_ = new._fit_from_scratch(examples, pool)
         self.__dict__ = new.__dict__
         return self
 
@@ -128,7 +137,8 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
 
         Centre, unit and scale stay as they were chosen until there are twice as many examples or classes. Then all is
         chosen from scratch, as `fit` would. So many small additions cost little and end where `fit` would. Expectation
-        propagation continues from its sites; the variational posterior and the chains start again.
+        propagation continues from its sites; the variational posterior and the chains start again. Rows without a label
+        (see `unlabeled`) join the pool, and all is chosen from scratch.
 
         Parameters
         ----------
@@ -152,11 +162,13 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         self.check_parameters()
         new = copy(self)
         model = new._fitted
-        X, y = checked_examples(new, X, y, reset=False)
-        y = joined_labels(model.examples.y, y)
+        label = model.examples.classes[:1].tolist()[0]
+        X, y, pool = labelled_and_pool(new, X, y, self.unlabeled, reset=False, label=label)
+        y = joined_labels(model.examples.y, y) if len(y) else model.examples.y
         n, n_way = len(y), len(np.unique(y))
-        if n >= 2 * model.n_chosen or n_way >= 2 * model.n_classes_chosen:
-            new.fitted_ = new._fit_from_scratch(model.examples.grown(X, y))
+        if len(pool) or n >= 2 * model.n_chosen or n_way >= 2 * model.n_classes_chosen:
+            pool = np.concatenate([pool_of(model.covariance), pool])
+            new.fitted_ = new._fit_from_scratch(model.examples.grown(X, y), pool)
         else:
             with new._resources(n, n_way):
                 new.fitted_ = model.add(X, y, new._infer)
@@ -191,8 +203,31 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         rest = examples.without(checked_rows(rows, len(examples.X)))
         if len(rest.classes) < 2:
             raise InputError(f"removing {np.size(rows):,} of {len(examples.X):,} examples leaves fewer than 2 classes")
-        self.fitted_ = self._fit_from_scratch(rest)
+        self.fitted_ = self._fit_from_scratch(rest, pool_of(self._fitted.covariance))
         return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on the rows that have a label.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n_samples, n_features)
+        y : array-like or tensor of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+        """
+        known = ~unlabelled_rows(y, self.unlabeled)
+        if known.all():
+            return float(super().score(X, y, sample_weight))
+        rows = np.flatnonzero(known)
+        if not len(rows):
+            raise InputError("no row of y has a label, so there is no accuracy")
+        weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
+        labels = np.array([np.asarray(y).tolist()[i] for i in rows])
+        return float(accuracy_score(labels, self.predict(X)[rows], sample_weight=weights))
 
     def save(self, path: str | Path, *, metadata: Any = None) -> None:
         """Write the fitted classifier as one safetensors file with a JSON header, completely or not at all.
@@ -233,6 +268,7 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         if not isinstance(self.inference, str) or self.inference not in INFERENCES:
             raise InputError(f"unknown inference {self.inference!r}; choose from {', '.join(INFERENCES)}")
         check_random_state(self.random_state)
+        check_unlabeled(self.unlabeled)
         number = isinstance(self.log_scale, Real) and abs(self.log_scale) <= _LARGEST_LOG_SCALE  # type: ignore[operator]
         if not number and not (isinstance(self.log_scale, str) and self.log_scale == "auto"):
             huge = isinstance(self.log_scale, int) and abs(self.log_scale) > 10**9  # too long to print
@@ -255,7 +291,7 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         systems = INFERENCES[self.inference].systems(n_way, options.n_chains)
         return few_threads(n**2 * max(systems * n, self.n_features_in_))
 
-    def _fit_from_scratch(self, examples: Examples) -> FittedModel:
+    def _fit_from_scratch(self, examples: Examples, pool: NDArray[np.float64]) -> FittedModel:
         log_scale = None if isinstance(self.log_scale, str) else float(self.log_scale)
         with self._resources(len(examples.X), len(examples.classes)):
-            return FittedModel.of(examples, self.kernel, log_scale, self._infer)
+            return FittedModel.of(examples, self.kernel, log_scale, self._infer, pool)

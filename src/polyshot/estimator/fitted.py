@@ -14,6 +14,7 @@ from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import Inferred, Start, weights_with_none
+from polyshot.estimator.pool import covariance_of
 from polyshot.gp import Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
 
 CHUNK_NUMBERS = 2**22
@@ -78,11 +79,17 @@ class FittedModel:
     later: dict[str, Tensor] = field(default_factory=dict)
 
     @staticmethod
-    def of(examples: Examples, kernel: KernelLike, log_scale: float | None, infer: Infer) -> "FittedModel":
-        """Choose centre, unit and scale (unless log_scale is a number) from the examples, and infer the posterior."""
+    def of(
+        examples: Examples, kernel: KernelLike, log_scale: float | None, infer: Infer, pool: NDArray[np.float64]
+    ) -> "FittedModel":
+        """Choose centre, unit and scale (unless log_scale is a number) from the examples, and infer the posterior.
+
+        Rows of `pool` have no label; there may be none.
+        """
         order = by_content(examples.X)
         examples = replace(examples, X=examples.X[order], labels=examples.labels[order], rows=examples.rows[order])
-        covariance, n_way, start = Covariance.of(kernel, as_tensor(examples.X)), len(examples.classes), None
+        n_way, start = len(examples.classes), None
+        covariance = covariance_of(kernel, as_tensor(examples.X), n_way, pool)
         K = support_covariance(covariance, examples.X)
         if log_scale is None:
             prior = LEARNED if covariance.is_cosine else WITHOUT_SCATTER

@@ -96,7 +96,7 @@ def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     if repeated := sorted({str(name) for name in columns if columns.count(name) > 1}):
         raise InputError(f"X has more than one column named {', '.join(repeated)}; rename or drop the duplicates")
     try:
-        return validate_data(estimator, _from_tensor("X", X), *y, dtype=np.float64, **options)
+        return validate_data(estimator, from_tensor("X", X), *y, dtype=np.float64, **options)
     except OverflowError as error:
         raise InputError(f"X holds integers too large for a float ({error}); rescale the features") from error
 
@@ -105,7 +105,7 @@ def _labels(y: Any) -> Any:
     """The labels as an array, unless scikit-learn's own checks have better words for what is wrong with them."""
     if y is None:
         return None
-    labels = np.asarray(_from_tensor("y", y))
+    labels = np.asarray(from_tensor("y", y))
     if labels.dtype.kind in "mM":
         raise InputError(_DATES)
     if labels.dtype.kind in "fO":
@@ -114,7 +114,7 @@ def _labels(y: Any) -> Any:
 
 
 def _check_label_values(labels: NDArray[Any], y: Any) -> None:
-    missing = int(np.sum(labels != labels)) if labels.dtype.kind == "f" else sum(map(_is_missing, labels.flat))
+    missing = int(np.sum(labels != labels)) if labels.dtype.kind == "f" else sum(map(is_missing, labels.flat))
     if missing:
         raise InputError(
             f"y has {missing:,} missing labels (NaN, NaT or None) of {labels.size:,}; drop those rows of X and y"
@@ -129,14 +129,14 @@ def _check_label_values(labels: NDArray[Any], y: Any) -> None:
         raise InputError(f"Unknown label type: objects ({kinds}); convert it to strings or numbers with y.astype")
 
 
-def _is_missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
     """None, NaN, NaT and pandas' NA, the last of which has no truth value when compared."""
     if label is None or type(label).__name__ in ("NAType", "NaTType"):
         return True
     return bool(isinstance(label, float | np.floating | np.datetime64) and label != label)
 
 
-def _from_tensor(name: str, x: Any) -> Any:
+def from_tensor(name: str, x: Any) -> Any:
     """A tensor as an array for scikit-learn's checks; everything else as it is."""
     if not isinstance(x, Tensor):
         return x

@@ -12,7 +12,8 @@ from torch import Tensor
 from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.fitted import Examples, FittedModel, support_covariance
-from polyshot.gp import KERNELS, Kernel, SiteMixture, Sites, check_finite_tensor
+from polyshot.estimator.pool import PooledCovariance
+from polyshot.gp import KERNELS, Deformation, Kernel, SiteMixture, Sites, check_finite_tensor
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.threads import few_threads
 
@@ -44,6 +45,8 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
     metadata = getattr(classifier, "metadata_", {}) if metadata is None else metadata
     if not isinstance(metadata, dict) or not _is_json(metadata):
         raise InputError(f"metadata must be a dict of strings, numbers, lists and dicts, as JSON has, not {metadata!r}")
+    # in a list, because JSON has no tuple
+    parameters["unlabeled"] = [x for x in (parameters["unlabeled"],) if x != ()]
     covariance = model.covariance
     tensors = {
         "X": torch.from_numpy(model.examples.X),
@@ -66,6 +69,9 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
         "metadata": metadata,
         **{name: getattr(model, name) for name in _NUMBERS},
     }
+    if isinstance(covariance, PooledCovariance):
+        tensors |= {"pool": covariance.pool, "landmarks": covariance.landmarks, **covariance.deformation._asdict()}
+        header["pool"] = {"share": covariance.share, "size_after": covariance.size_after}
     if isinstance(covariance.kernel, Kernel):
         tensors |= {f"kernel.{k}": v for k, v in covariance.kernel.state_dict().items()}
     save_checkpoint(path, tensors, header, _FORMAT)
@@ -119,9 +125,18 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         "weights": (n, n_way),
     }
     shapes |= {name: (n, n_way + 1) for name in _LATER if name in tensors}
+    if "pool" in header:
+        m, rank = tensors["basis"].shape
+        shapes |= {
+            "pool": (len(tensors["pool"]), X.shape[1]),
+            "landmarks": (m, X.shape[1]),
+            "basis": (m, rank),
+            "energy": (rank,),
+        }
     arrays = {name: tensors[name] for name in shapes}
     classes, names, numbers = _classes(header), header["feature_names"], header["covariance"]
     finite = [header["log_scale"], header["log_marginal_likelihood"], *(numbers[x] for x in _COVARIANCE[1:])]
+    finite += header.get("pool", {}).values()
     counts = header["n_chosen"], header["n_classes_chosen"]
     checks = {
         "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes.values(), strict=True)),
@@ -150,7 +165,8 @@ def _rebuilt(
     labels, sites = tensors["labels"], Sites(tensors["omega"], tensors["kappa"])
     state = {k.removeprefix("kernel."): tensors[k] for k in tensors if k.startswith("kernel.")}
     kernel: str | Kernel = header["covariance_kernel"]
-    classifier = kind(**header["parameters"])
+    unlabeled = next(iter(header["parameters"]["unlabeled"]), ())
+    classifier = kind(**header["parameters"] | {"unlabeled": unlabeled})
     classifier.check_parameters()
     if state:
         kernel = KERNELS[str(kernel)]()
@@ -161,7 +177,13 @@ def _rebuilt(
     classifier.metadata_ = header["metadata"]
     if header["feature_names"]:
         classifier.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-    covariance = Covariance(deepcopy(kernel), centre=tensors["centre"], **header["covariance"])
+    known: dict[str, Any] = {"kernel": deepcopy(kernel), "centre": tensors["centre"], **header["covariance"]}
+    if "pool" in header:
+        bent = Deformation(tensors["basis"], tensors["energy"])
+        known |= {"pool": tensors["pool"], "landmarks": tensors["landmarks"], "deformation": bent, **header["pool"]}
+        covariance: Covariance = PooledCovariance(**known)
+    else:
+        covariance = Covariance(**known)
     K = np.exp(header["log_scale"]) * support_covariance(covariance, examples.X) + covariance.intercept
     classifier.fitted_ = FittedModel(
         examples,

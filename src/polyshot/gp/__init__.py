@@ -6,6 +6,7 @@ C classes. docs/notation.md maps the paper's symbols to these names. Everything 
 
 from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.conformal import conformal_p, misfits, strangeness
+from polyshot.gp.graph_kernel import Deformation, deformation, graph_laplacian, nearest_neighbours
 from polyshot.gp.inference.diagnostics import effective_sample_size, split_r_hat
 from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, Start, draw_latent, draw_prior, gibbs, gibbs_states
 from polyshot.gp.inference.leave_one_out import (
@@ -57,6 +58,7 @@ __all__ = [
     "ConstantMean",
     "Cosine",
     "DKTCosine",
+    "Deformation",
     "GPModel",
     "Gaussian",
     "GibbsState",
@@ -94,6 +96,7 @@ __all__ = [
     "class_log_probs",
     "climb",
     "conformal_p",
+    "deformation",
     "draw_latent",
     "draw_prior",
     "effective_sample_size",
@@ -105,6 +108,7 @@ __all__ = [
     "fit_with_none",
     "gibbs",
     "gibbs_states",
+    "graph_laplacian",
     "grown_sites",
     "leave_one_out_likelihood",
     "leave_one_out_log_probs",
@@ -114,6 +118,7 @@ __all__ = [
     "make_kernel",
     "marginal_likelihood",
     "misfits",
+    "nearest_neighbours",
     "one_hot",
     "polya_gamma_mean",
     "predict",

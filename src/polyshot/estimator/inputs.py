@@ -26,7 +26,10 @@ def checked_examples(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[ND
     X, y = _validated(estimator, X, _labels(y), reset=reset, ensure_min_samples=2 if reset else 1)
     with warnings.catch_warnings():  # that many classes have one example is normal here
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except ValueError as error:
+            raise InputError(str(error)) from error
     return X, y
 
 
@@ -96,9 +99,14 @@ def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     if repeated := sorted({str(name) for name in columns if columns.count(name) > 1}):
         raise InputError(f"X has more than one column named {', '.join(repeated)}; rename or drop the duplicates")
     try:
-        return validate_data(estimator, from_tensor("X", X), *y, dtype=np.float64, **options)
+        with np.errstate(all="ignore"):  # infinity is refused in words; numpy need not warn of it too
+            return validate_data(estimator, from_tensor("X", X), *y, dtype=np.float64, **options)
     except OverflowError as error:
         raise InputError(f"X holds integers too large for a float ({error}); rescale the features") from error
+    except InputError:
+        raise
+    except ValueError as error:  # scikit-learn's own words, as an error of ours
+        raise InputError(str(error)) from error
 
 
 def _labels(y: Any) -> Any:

@@ -1,0 +1,133 @@
+"""Write the golden files and the reference predictions: python -m tests.golden.make.
+
+The files are those of the present formats. Run this only after a format or a number was changed on purpose, and keep
+the old files under a name of their own: docs/formats.md says which formats stay readable. `first-edition` was trained
+by the first edition of polyshot and cannot be made again.
+"""
+
+import json
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from polyshot.data.packed import read_packed, write_packed
+from polyshot.estimator import OneVsEachClassifier
+from polyshot.evaluation.results import find_results, write_result
+from polyshot.evaluation.typed_json import encode
+from polyshot.methods import METHODS, build_method
+from polyshot.runs.config import TrainingConfig
+from polyshot.runs.folder import RunFolder
+from polyshot.runs.trainer import train
+from polyshot.system.settings import keyword_settings
+from polyshot.task import LabelledSet, Space
+from tests.made_results import make_result
+
+FILES = Path(__file__).parent / "files"
+REFERENCE = FILES / "reference.json"
+FEWER = {"n_passes": 10, "test_steps": 4, "n_particles": 4, "n_samples": 2}
+QUERIES = np.random.default_rng(3).standard_normal((3, 4))
+SUPPORT = np.random.default_rng(4).standard_normal((6, 4))
+LABELS = np.array([0, 1, 2, 0, 1, 2])
+
+
+def processor() -> str:
+    """What float32 predictions depend on, apart from the code."""
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} torch {torch.__version__.split('+')[0]}"
+
+
+def estimator_answers(model: OneVsEachClassifier) -> dict[str, Any]:
+    """All that a classifier says about the queries."""
+    mean, covariance = model.latent_mean_and_covariance(QUERIES)
+    return {
+        "log_probs": model.predict_log_proba(QUERIES).tolist(),
+        "mean": mean.tolist(),
+        "covariance": covariance.tolist(),
+        "outlier_score": model.outlier_score(QUERIES).tolist(),
+        "p": model.predict_p(QUERIES).tolist(),
+        "labels": model.predict(QUERIES).tolist(),
+    }
+
+
+def fitted(**options: Any) -> OneVsEachClassifier:
+    return OneVsEachClassifier(random_state=0, **options).fit(SUPPORT, np.array(["ant", "bee", "cat"])[LABELS])
+
+
+def method_scores(name: str) -> list[list[float]]:
+    """Scores of an untrained method with fixed weights."""
+    known = keyword_settings(METHODS[name])
+    torch.manual_seed(0)
+    method = build_method(name, Space((4,), 5), None, {k: v for k, v in FEWER.items() if k in known})
+    torch.manual_seed(0)
+    return method_answer(method)
+
+
+def method_answer(method: Any) -> list[list[float]]:
+    support = LabelledSet(torch.from_numpy(SUPPORT).float(), torch.from_numpy(LABELS))
+    scores: list[list[float]] = method.eval().adapt(support, 3, 0)(torch.from_numpy(QUERIES).float()).scores.tolist()
+    return scores
+
+
+def run_answers(folder: Path) -> dict[str, Any]:
+    """What is in a run folder: settings, log, and what its method predicts."""
+    run = RunFolder(folder)
+    method, entry = run.load_method()
+    return {
+        "config": run.config.as_dict(),
+        "history": run.history,
+        "best": entry,
+        "scores": method_answer(method),
+        "finished": run.finished,
+    }
+
+
+def data_answers(path: Path) -> dict[str, Any]:
+    packed = read_packed(path)
+    return {"X": packed.arrays["X"].tolist(), "labels": packed.labels.tolist(), "classes": list(packed.class_names)}
+
+
+def result_answers(folder: Path) -> list[Any]:
+    """Every result of a run, with the figures per episode."""
+    found = sorted(find_results([folder]), key=lambda result: result.settings.name)
+    return [{**encode(r), "path": None, "episodes": {k: v.tolist() for k, v in r.episodes.items()}} for r in found]
+
+
+def reference() -> dict[str, Any]:
+    """What the code says now."""
+    return {
+        "processor": processor(),
+        "model": estimator_answers(OneVsEachClassifier.load(FILES / "model.safetensors")),
+        "data": data_answers(FILES / "data.npz"),
+        "run": run_answers(FILES / "run"),
+        "first-edition": run_answers(FILES / "first-edition"),
+        "results": result_answers(FILES / "run"),
+        "estimator": {inference: estimator_answers(fitted(inference=inference)) for inference in INFERENCES},
+        "methods": {name: method_scores(name) for name in METHODS},
+    }
+
+
+INFERENCES = ("propagation", "variational")
+
+
+def main() -> None:
+    """Write all files but those of the first edition."""
+    torch.set_num_threads(1)
+    rng, labels = np.random.default_rng(0), np.repeat(np.arange(16), 8)
+    X = (rng.normal(size=(16, 4))[labels] + rng.normal(0, 0.7, (128, 4))).astype(np.float32)
+    names = np.array([f"class {i}" for i in range(16)])
+    write_packed(FILES / "data.npz", {"X": X, "labels": labels, "class_names": names})
+    fitted().save(FILES / "model.safetensors")
+    shutil.rmtree(FILES / "run", ignore_errors=True)
+    os.chdir(FILES)  # so that no path of this machine is in the configuration
+    few = {"shots": 1, "ways": 2, "queries": 2, "epochs": 2, "episodes_per_epoch": 2, "validation_episodes": 2}
+    train(TrainingConfig("ove-gp", "embeddings:data.npz", **few), Path("run"), threads=1)
+    write_result(Path("run/results/accuracy.json"), make_result("run"))
+    REFERENCE.write_text(json.dumps(reference(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Files that earlier versions wrote are read as ever, and the predictions of today are those of the reference."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polyshot.estimator import OneVsEachClassifier
+from polyshot.methods import METHODS
+from tests.golden import make
+
+REFERENCE = json.loads(make.REFERENCE.read_text())
+# Networks compute in float32, whose last digits depend on the processor's vector units and on the version of torch.
+# Elsewhere a wrong formula still shows.
+SAME_PROCESSOR = REFERENCE["processor"] == make.processor()
+FLOAT32 = {"rtol": 1e-8, "atol": 1e-8} if SAME_PROCESSOR else {"rtol": 1e-3, "atol": 1e-3}
+READ = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def assert_same(actual, expected, **tolerance):
+    if isinstance(expected, dict):
+        assert actual.keys() == expected.keys()
+        for key in expected:
+            assert_same(actual[key], expected[key], **tolerance)
+    elif isinstance(expected, list) and expected and isinstance(expected[0], dict | str):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
+            assert_same(one, other, **tolerance)
+    elif isinstance(expected, float | list):
+        np.testing.assert_allclose(np.asarray(actual, float), np.asarray(expected, float), **tolerance)  # null is NaN
+    else:
+        assert actual == expected
+
+
+def test_the_model_file_answers_as_ever():
+    model = OneVsEachClassifier.load(make.FILES / "model.safetensors")
+    assert_same(make.estimator_answers(model), REFERENCE["model"], **READ)
+
+
+def test_packed_data_are_read_as_ever():
+    assert_same(make.data_answers(make.FILES / "data.npz"), REFERENCE["data"], **READ)
+
+
+@pytest.mark.parametrize("folder", ["run", "first-edition"])
+def test_a_run_folder_is_read_as_ever(folder):
+    actual, expected = make.run_answers(make.FILES / folder), dict(REFERENCE[folder])
+    assert_same(actual.pop("scores"), expected.pop("scores"), **FLOAT32)
+    assert_same(actual, expected, **READ)
+
+
+def test_results_are_read_as_ever():
+    assert_same(make.result_answers(make.FILES / "run"), REFERENCE["results"], **READ)
+
+
+@pytest.mark.parametrize("inference", make.INFERENCES)
+def test_the_estimator_predicts_as_ever(inference):
+    expected = REFERENCE["estimator"][inference]
+    assert_same(make.estimator_answers(make.fitted(inference=inference)), expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_method_predicts_as_ever(name):
+    assert name in REFERENCE["methods"], "a new method: run python -m tests.golden.make"
+    np.testing.assert_allclose(make.method_scores(name), REFERENCE["methods"][name], **FLOAT32)
+
+
+def test_the_golden_files_are_small():
+    assert sum(file.stat().st_size for file in Path(make.FILES).rglob("*")) < 200_000

@@ -1,0 +1,25 @@
+"""Applications on top of the library: raw texts, images or vectors in, decisions out."""
+
+from polyshot.app.answers import Answer, Levels
+from polyshot.app.classification import Classification, classify
+from polyshot.app.item_classifier import ItemClassifier
+from polyshot.app.items import Items
+from polyshot.app.outputs import sort_into, write_answers
+from polyshot.app.page import write_page
+from polyshot.app.sources import Columns, read_labelled, read_queries, read_table
+
+__all__ = [
+    "Answer",
+    "Classification",
+    "Columns",
+    "ItemClassifier",
+    "Items",
+    "Levels",
+    "classify",
+    "read_labelled",
+    "read_queries",
+    "read_table",
+    "sort_into",
+    "write_answers",
+    "write_page",
+]

@@ -1,0 +1,178 @@
+"""Classify many queries: in chunks, with progress, and again from where an interrupted call stopped."""
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from polyshot.app.answers import Answer, Levels
+from polyshot.app.item_classifier import ItemClassifier
+from polyshot.app.items import Items, unusable
+from polyshot.encoders.items import image_bytes, image_items
+from polyshot.errors import DataError
+from polyshot.system.files import write_atomically
+from polyshot.system.progress import Progress
+
+_CHUNK = 250  # queries answered at once, and kept
+
+
+@dataclass(frozen=True)
+class Classification:
+    """The answers about all queries. They are kept on disk and read when iterated over, one chunk at a time.
+
+    Attributes
+    ----------
+    classifier : ItemClassifier
+        The model.
+    queries : Items
+        What was asked.
+    levels : Levels
+        How sure the answers had to be.
+    failures : dict
+        Row of a query that was left out to the reason.
+    actions, predicted : Counter
+        How many queries each action, and each predicted class, was given to.
+    """
+
+    classifier: ItemClassifier
+    queries: Items
+    levels: Levels
+    failures: dict[int, str]
+    actions: Counter[str]
+    predicted: Counter[str]
+    parts: tuple[Path, ...]  # where the answers are
+
+    def __len__(self) -> int:
+        return self.actions.total()
+
+    def __iter__(self) -> Iterator[Answer]:
+        for _, answer in self.by_row():
+            yield answer
+
+    def by_row(self) -> Iterator[tuple[int, Answer]]:
+        """Each answer with its row in `queries`."""
+        for part in self.parts:
+            content = json.loads(part.read_bytes())
+            yield from zip(content["rows"], map(Answer.from_dict, content["answers"]), strict=True)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader should know: limits of the levels with so few examples."""
+        return self.levels.notes(len(self.classifier.examples))
+
+    def forget_parts(self) -> None:
+        """Delete the chunks on disk, once the answers are written elsewhere."""
+        shutil.rmtree(self.parts[0].parent, ignore_errors=True)
+
+
+def classify(
+    classifier: ItemClassifier,
+    queries: Items,
+    levels: Levels | None = None,
+    *,
+    parts: Path | None = None,
+    skip_unreadable: bool = False,
+    quiet: bool = True,
+) -> Classification:
+    """Answer all queries.
+
+    Parameters
+    ----------
+    classifier : ItemClassifier
+        `ItemClassifier.fit` or `ItemClassifier.load` makes one.
+    queries : Items
+        Any number; the memory needed beyond them does not grow with it.
+    levels : Levels, optional
+        How sure the answers have to be.
+    parts : Path, optional
+        Folder in which finished chunks are kept. A call with the same model, queries, levels and folder continues
+        where an interrupted one stopped. By default a temporary folder.
+    skip_unreadable : bool
+        Leave out queries that cannot be used instead of raising one DataError at the end that names all of them.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Classification
+
+    Examples
+    --------
+    >>> from polyshot.app import ItemClassifier, Items, classify
+    >>> examples = Items.of("vectors", [[0.0], [0.1], [0.9], [1.0]])
+    >>> model = ItemClassifier.fit(examples, ["low", "low", "high", "high"])
+    >>> result = classify(model, Items.of("vectors", [[0.05], [0.8]], ["a", "b"]))
+    >>> [(answer.name, answer.predicted) for answer in result]
+    [('a', 'low'), ('b', 'high')]
+    >>> result.forget_parts()
+    """
+    levels = levels or Levels()
+    folder = parts or Path(mkdtemp(prefix="polyshot-"))
+    model = _model_digest(classifier)
+    failures: dict[int, str] = {}
+    actions: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
+    files = []
+    with Progress("classifying", len(queries), quiet=quiet) as progress:
+        for first in range(0, len(queries), _CHUNK):
+            rows = range(first, min(first + _CHUNK, len(queries)))
+            chunk, file = queries.take(rows), folder / f"{first // _CHUNK:06}.json"
+            content = _answered(classifier, chunk, levels, file, f"{model} {_digest(chunk)} {levels}", first)
+            failures |= dict(content["failures"])
+            actions.update(answer["action"] for answer in content["answers"])
+            predicted.update(answer["predicted"] for answer in content["answers"])
+            files.append(file)
+            progress.update(rows.stop)
+    if failures and not skip_unreadable:
+        raise unusable(queries, failures, "queries")
+    if not actions:
+        raise DataError("none of the queries can be used, so there is nothing to answer")
+    return Classification(classifier, queries, levels, failures, actions, predicted, tuple(files))
+
+
+def _answered(
+    classifier: ItemClassifier, chunk: Items, levels: Levels, file: Path, fingerprint: str, first: int
+) -> dict[str, Any]:
+    """The content of a chunk's file, which is made unless it is there from the same question."""
+    if file.is_file():
+        content: dict[str, Any] = json.loads(file.read_bytes())
+        if content["fingerprint"] == fingerprint:
+            return content
+    answers, failures = classifier.answer(chunk, levels)
+    content = {
+        "fingerprint": fingerprint,
+        "rows": [first + row for row in range(len(chunk)) if row not in failures],
+        "answers": [answer.as_dict() for answer in answers],
+        "failures": [(first + row, reason) for row, reason in failures.items()],
+    }
+    write_atomically(file, json.dumps(content).encode())
+    return content
+
+
+def _digest(items: Items) -> str:
+    """The identity of the items; of image files by path, size and time."""
+    contents = [items.contents.tobytes().hex()] if items.kind == "vectors" else map(_described, items.contents)
+    return _hash([list(items.names), list(contents)])
+
+
+def _described(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Path):
+        status = content.stat() if content.is_file() else None
+        return f"{content} {status and (status.st_size, status.st_mtime_ns)}"
+    return hashlib.sha256(image_bytes(image_items([content])[0])).hexdigest()
+
+
+def _model_digest(classifier: ItemClassifier) -> str:
+    fitted = classifier.model.fitted_
+    return _hash([str(classifier.encoder), classifier.labels, fitted.weights.numpy().tobytes().hex()])
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -1,0 +1,127 @@
+"""`polyshot classify`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def classify(
+    table: Annotated[
+        Path | None,
+        typer.Argument(help="A CSV, Parquet or npz file of labelled rows and queries, which have no label."),
+    ] = None,
+    support: Annotated[
+        Path | None, typer.Option(help="Labelled examples: a folder with one sub-folder per class, a table or an npz.")
+    ] = None,
+    query: Annotated[
+        Path | None, typer.Option(help="What to classify: a folder of images, one image, a table or an npz.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Use a model that --save wrote, instead of examples.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of texts.")] = None,
+    image: Annotated[str | None, typer.Option(help="Column of paths of images.")] = None,
+    numbers: Annotated[
+        str | None, typer.Option(help="Columns of numbers, with commas; or one column whose cells are lists.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column of labels; rows without one are queries.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="Column that names the rows. Default: their number.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="What turns items into vectors. Default: wordllama for texts, efficientnet-lite0 for images."
+        ),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(help="Probability with which a prediction set contains the true class.")
+    ] = 0.9,
+    false_alarm: Annotated[
+        float, typer.Option(help='Largest share of queries from known classes called "none of these".')
+    ] = 0.05,
+    reasons: Annotated[int, typer.Option(min=0, help="How many of the nearest examples to show.")] = 3,
+    fast: Annotated[
+        bool, typer.Option("--fast", help='Probabilities only: no prediction sets and no "none of these".')
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Table to write: .csv or .parquet.")] = Path("answers.csv"),
+    page: Annotated[bool, typer.Option(help="Also write an HTML page, beside the table.")] = True,
+    sort_into: Annotated[
+        Path | None, typer.Option(help="Copy the images into one sub-folder per class of this folder.")
+    ] = None,
+    links: Annotated[bool, typer.Option("--links", help="With --sort-into: link instead of copying.")] = False,
+    save: Annotated[Path | None, typer.Option(help="Keep the model in this file, such as model.polyshot.")] = None,
+    skip_unreadable: Annotated[
+        bool, typer.Option("--skip-unreadable", help="Leave out damaged images and empty texts.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+) -> None:
+    """Classify texts, images or vectors, given a few labelled examples of each class.
+
+    Writes a table with one row per query: what to do (accept, ask, none of these), the predicted class, its
+    probability, the set of possible classes, and the nearest examples. An interrupted command continues where it
+    stopped when it is given again.
+    """
+    from polyshot import app
+    from polyshot.app.item_classifier import record_path
+    from polyshot.app.outputs import check_free
+
+    columns = app.Columns(text, image, tuple(filter(None, (numbers or "").split(","))), label, id_)
+    html = out.with_suffix(".html") if page else None
+    written = [out, html, *([save, record_path(save)] if save else []), sort_into]
+    if not force:
+        check_free([path for path in written if path is not None])
+    levels = app.Levels(None, None, reasons) if fast else app.Levels(confidence, false_alarm, reasons)
+    classifier, queries = _inputs(table, support, query, model, columns, encoder, skip_unreadable)
+    parts = out.with_name(f"{out.name}.parts")
+    result = app.classify(classifier, queries, levels, parts=parts, skip_unreadable=skip_unreadable, quiet=False)
+    app.write_answers(result, out)
+    if html:
+        app.write_page(result, html)
+    if sort_into:
+        app.sort_into(result, sort_into, links=links)
+    if save:
+        classifier.save(save)
+    result.forget_parts()
+    _print(result, [path for path in written if path is not None])
+
+
+def _inputs(
+    table: Path | None,
+    support: Path | None,
+    query: Path | None,
+    model: Path | None,
+    columns: Any,
+    encoder: str | None,
+    skip_unreadable: bool,
+) -> tuple[Any, Any]:
+    """The classifier and the queries, from one of the three forms of the command."""
+    from polyshot import app
+    from polyshot.errors import InputError
+
+    given = [name for name, value in (("TABLE", table), ("--support", support), ("--model", model)) if value]
+    if len(given) != 1 or (not table and not query):
+        raise InputError(
+            "give labelled examples and queries in one of these forms: TABLE; --support with --query; --model with "
+            f"--query; got {', '.join([*given, *(['--query'] if query else [])]) or 'none of them'}"
+        )
+    if model:
+        if encoder:
+            raise InputError("a model has its own encoder; leave out --encoder")
+        return app.ItemClassifier.load(model), app.read_queries(query, columns)  # type: ignore[arg-type]
+    if table and not query:
+        (examples, labels), queries = app.read_table(table, columns)
+    else:
+        examples, labels = app.read_labelled(table or support, columns)  # type: ignore[arg-type]
+        queries = app.read_queries(query, columns)  # type: ignore[arg-type]
+    return app.ItemClassifier.fit(examples, labels, encoder, skip_unreadable=skip_unreadable), queries
+
+
+def _print(result: Any, written: list[Path]) -> None:
+    """Print a summary."""
+    from polyshot.app.items import list_failures
+    from polyshot.system.text import printable
+
+    lines = [f"{action}: {n:,}" for action, n in result.actions.most_common()]
+    lines += [f"note: {text}" for text in result.notes]
+    if result.failures:
+        lines.append(f"left out: {len(result.failures):,}\n{list_failures(result.queries, result.failures)}")
+    lines += [f"wrote {path}" for path in written]
+    typer.echo(printable("\n".join(lines), keep="\n"))

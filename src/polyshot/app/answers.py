@@ -38,13 +38,13 @@ class Levels:
         smallest = 1 / (n_examples + 1)
         found = []
         if self.confidence is not None and smallest > 1 - self.confidence:
-            needed = _fewest(lambda n: 1 / (n + 1) <= 1 - self.confidence)  # type: ignore[operator]
+            needed = _fewest(lambda n: 1 / (n + 1) <= 1 - self.confidence)
             found.append(
                 f"prediction sets hold all classes: at confidence {self.confidence:g} they need {needed} labelled "
                 f"examples, and there are {n_examples}"
             )
         if self.false_alarm is not None and smallest >= self.false_alarm:
-            needed = _fewest(lambda n: 1 / (n + 1) < self.false_alarm)  # type: ignore[operator]
+            needed = _fewest(lambda n: 1 / (n + 1) < self.false_alarm)
             found.append(
                 f'nothing is called "none of these": with false alarms of {self.false_alarm:g} it needs {needed} '
                 f"labelled examples, and there are {n_examples}"
@@ -93,7 +93,8 @@ class Answer:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Answer":
         """The answer that `as_dict` made, also after JSON turned its tuples into lists."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in content.items()})
+        fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in content.items()}
+        return cls(**fields)
 
 
 def _fewest(enough: Any) -> int:

@@ -15,6 +15,7 @@ from polyshot.app.answers import Action, Answer, Levels
 from polyshot.app.items import ItemKind, Items, default_encoder, encode, encoder_digest, unusable
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
+from polyshot.estimator.hyperparameters import by_content
 from polyshot.system.files import write_atomically
 
 _FORMAT = "polyshot classify 1"
@@ -82,8 +83,10 @@ class ItemClassifier:
             raise DataError(
                 f"no usable example is left of the classes {', '.join(lost)}; add some, or remove the class"
             )
-        model = OneVsEachClassifier().fit(encoded.vectors[encoded.rows], y)
-        return cls(model, encoder, examples.take(encoded.rows))
+        X = encoded.vectors[encoded.rows].astype(np.float64)
+        order = by_content(X)  # the order in which the model keeps its examples
+        model = OneVsEachClassifier().fit(X[order], y[order])
+        return cls(model, encoder, examples.take(encoded.rows[order]))
 
     @property
     def kind(self) -> ItemKind:
@@ -210,12 +213,11 @@ class ItemClassifier:
                 f"{path}: the encoder {record['encoder']!r} has other weights than when the model was made; "
                 "install that version, or make the model again"
             )
-        contents: Any = {
-            "text": lambda: record["contents"],
-            "images": lambda: [Path(name) for name in record["contents"]],
-            "vectors": lambda: model.fitted_.examples.X,
-        }[record["kind"]]()
-        return cls(model, record["encoder"], Items(record["kind"], record["names"], contents))
+        kind: ItemKind = record["kind"]
+        contents: Any = model.fitted_.examples.X if kind == "vectors" else record["contents"]
+        if kind == "images":
+            contents = [Path(name) for name in contents]
+        return cls(model, record["encoder"], Items(kind, record["names"], contents))
 
 
 def record_path(path: Path) -> Path:

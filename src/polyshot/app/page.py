@@ -95,7 +95,8 @@ def _filters(actions: Counter[str], predicted: Counter[str]) -> str:
 
     return (
         f'<select id="action" aria-label="Action"><option value="">every action</option>'
-        f'{options(actions.most_common())}</select><select id="class" aria-label="Predicted class"><option value="">every class</option>'
+        f"{options(actions.most_common())}</select>"
+        f'<select id="class" aria-label="Predicted class"><option value="">every class</option>'
         f"{options(sorted(predicted.items()))}</select>"
     )
 

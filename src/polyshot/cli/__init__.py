@@ -21,6 +21,7 @@ _COMMANDS = {
     "train": "Train a method, or resume a run.",
     "predict": "Classify images or embeddings with a trained run.",
     "evaluate": "Evaluate trained runs by the paper's protocols.",
+    "sweep": "Train and evaluate a grid of runs, on this computer or on a cluster.",
     "tables": "Show results as tables in the paper's form.",
     "report": "Write results as one HTML page.",
     "methods": "List the methods with their options.",

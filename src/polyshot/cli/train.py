@@ -23,6 +23,9 @@ def train(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the method. Repeatable.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch. Default: all cores.")] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write the log to DIR as event files of TensorBoard.")
+    ] = None,
     device: Device = None,
     root: Root = None,
     **settings: Any,
@@ -32,6 +35,7 @@ def train(
     Without further flags the run follows the paper's protocol. After an interrupt the same command resumes; so does
     `polyshot train --out RUN`, which takes all settings from the run.
     """
+    from polyshot.runs.callbacks import TensorBoardLog
     from polyshot.runs.folder import RunFolder
     from polyshot.runs.trainer import train as train_run
     from polyshot.system.allocator import keep_freed_memory
@@ -45,8 +49,9 @@ def train(
     else:
         chosen = TrainingConfig.from_mapping(values, str(config or "polyshot train"), options)
     leads = os.environ.get("RANK", "0") == "0"  # one of the processes of torchrun prints
+    callbacks = [TensorBoardLog(tensorboard)] if tensorboard and leads else []
     try:
-        train_run(chosen, out, root, device=device, threads=threads)
+        train_run(chosen, out, root, device=device, threads=threads, callbacks=callbacks)
     except KeyboardInterrupt:
         if leads:
             typer.echo(f"interrupted; the same command resumes from the last checkpoint in {out}", err=True)

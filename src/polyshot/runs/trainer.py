@@ -6,7 +6,7 @@ of an episode. So a run that was stopped at any moment and resumed ends with the
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor
 from polyshot.data import BatchSampler, EpisodeSampler, Scenario, load_scenario
 from polyshot.errors import InputError, TrainingError
 from polyshot.methods import FewShotMethod
+from polyshot.runs.callbacks import Callback
 from polyshot.runs.config import TrainingConfig
 from polyshot.runs.distributed import Team, find_device, join_team
 from polyshot.runs.folder import Checkpoint, RunFolder, first_weights
@@ -138,6 +139,7 @@ def train(
     device: str | None = None,
     threads: int | None = None,
     quiet: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> Path:
     """Train into a run folder, or resume the run that is in it.
 
@@ -155,6 +157,8 @@ def train(
         Threads of torch. Another number gives other rounding errors.
     quiet : bool
         Show no progress.
+    callbacks : sequence of callable
+        Each is called with every new entry of the log, at the end of its epoch.
 
     Returns
     -------
@@ -184,7 +188,7 @@ def train(
                 folder.create(config, method.space, threads or torch.get_num_threads(), trainer.state())
             title = f"{config.method} on {config.scenario}"
             with Progress(title, trainer.total, trainer.done, quiet=quiet or not team.leads) as bar:
-                _run(trainer, sampler, validation, team, folder, bar)
+                _run(trainer, sampler, validation, team, folder, bar, callbacks)
     return out
 
 
@@ -195,11 +199,15 @@ def _run(
     team: Team,
     folder: RunFolder,
     bar: Progress,
+    callbacks: Sequence[Callback],
 ) -> None:
     """Train to the end. On SIGTERM, save and exit; processes that train together leave that to their launcher."""
     with delayed_sigterm() if team.size == 1 else nullcontext(lambda: False) as terminated:
         for _ in _epochs(trainer, sampler, team, folder, bar, terminated):
-            _finish_epoch(trainer, validation, team, folder, bar)
+            _finish_epoch(trainer, validation, team, folder)
+            if team.leads:
+                for callback in (bar.say, *callbacks):
+                    callback(dict(trainer.history[-1]))
         if terminated() and not trainer.stopped:
             folder.save_last(trainer.state())
             print(f"terminated; saved in {folder.path}, the same command resumes", file=sys.stderr, flush=True)
@@ -232,7 +240,7 @@ def _epochs(
             saved = time.monotonic()
 
 
-def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, folder: RunFolder, bar: Progress) -> None:
+def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, folder: RunFolder) -> None:
     """Validate if it is time, write the log, keep the best weights and the last state."""
     config, epoch = trainer.config, trainer.done // (trainer.config.episodes_per_epoch or 1)
     accuracy = None
@@ -257,7 +265,6 @@ def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, fold
             folder.save_best(weights, entry)
         folder.write_history(trainer.history)
         folder.save_last(trainer.state())  # after the others: what it records is then all on disk
-    bar.say(entry)
 
 
 def prepare(

@@ -1,6 +1,15 @@
 """Packages that only some parts of polyshot need: which extra installs them."""
 
-_EXTRAS = {"typer": "cli", "rich": "cli", "PIL": "cli", "matplotlib": "figures", "contourpy": "figures"}
+_EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "PIL": "cli",
+    "matplotlib": "figures",
+    "contourpy": "figures",
+    "submitit": "slurm",
+    "ray": "ray",
+    "tensorboard": "tensorboard",
+}
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:

@@ -1,4 +1,4 @@
-"""A grid of small runs: planned, run, killed, resumed, and reported, by every launcher."""
+"""A grid of small runs: planned, run, interrupted, resumed and reported, here and through submitit."""
 
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from polyshot.evaluation.grid import read_sweep
 from polyshot.runs.folder import RunFolder
 from polyshot.runs.trainer import train
 from small_runs import SMALL, assert_same_run, small, write_embeddings
+
+EVALUATE = "[evaluate]\nepisodes = 2\nbatches = 1\nqueries = 3\n"
 
 
 @pytest.fixture
@@ -62,6 +64,52 @@ def test_a_folder_has_one_run_per_file(tmp_path: Path, data: str) -> None:
 def test_what_is_wrong_is_found_before_anything_starts(tmp_path: Path, data: str, rest: str, message: str) -> None:
     with pytest.raises(InputError, match=f"grid.toml.*{message}"):
         read_sweep(write_grid(tmp_path / "grid.toml", data, rest))
+
+
+def test_a_local_sweep_resumes_skips_and_reports(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = write_grid(tmp_path / "grid.toml", data, '[grid]\nmethod = ["dkt"]\n' + EVALUATE)
+    with grid.open("a", encoding="utf-8") as file:
+        file.write('[[run]]\nname = "missing"\nmethod = "dkt"\nscenario = "embeddings:none.npz"\n')
+    whole = train(small("dkt", data), tmp_path / "whole", threads=1)
+    out = tmp_path / "out" / "dkt"
+    with monkeypatch.context() as patch:  # interrupted after the first of three epochs
+        patch.setattr("polyshot.runs.trainer.validate", interrupted_at(2))
+        with pytest.raises(KeyboardInterrupt):
+            train(small("dkt", data), out, threads=1)
+    assert [run.state for run in read_sweep(grid).runs] == ["interrupted", "new"]
+    done = CliRunner().invoke(app, ["sweep", str(grid), "--jobs", "1"])
+    assert done.exit_code == 1
+    assert "dkt: done" in done.output
+    assert "missing failed: exit code 1" in done.output
+    assert "none.npz: no such file" in done.output
+    assert str(tmp_path / "out" / "missing.log") in done.output
+    assert_same_run(out, whole)
+    first, failed = read_sweep(grid).runs
+    assert (first.state, failed.state) == ("finished", "new")
+    shown = CliRunner().invoke(app, ["sweep", str(grid), "--dry-run"])
+    assert "# dkt: finished, skipped" in shown.output
+    assert shown.output.count("polyshot train") == 1
+    (out / "results" / "accuracy.json").unlink()
+    (run, _) = read_sweep(grid).runs
+    assert run.state == "trained"
+    assert [command[3] for command in run.job().commands] == ["evaluate"]
+    grid.write_text(grid.read_text("utf-8").replace("epochs = 3", "epochs = 4"), "utf-8")
+    with pytest.raises(InputError, match=r"another configuration \(epochs 3 -> 4\)"):
+        _ = read_sweep(grid).waiting
+
+
+def interrupted_at(call: int):  # type: ignore[no-untyped-def]
+    from polyshot.runs.validation import validate
+
+    calls = []
+
+    def stop(*arguments):  # type: ignore[no-untyped-def]
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return validate(*arguments)
+
+    return stop
 
 
 def test_slurm_jobs_through_the_local_executor_of_submitit(tmp_path: Path, data: str) -> None:

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from polyshot.cli.options import Root
+from polyshot.system.registry import PLUGINS
 from polyshot.system.text import printable
 
 _TAIL = 15  # lines of a log that are shown
 
 
 def sweep(
-    context: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A grid file, or a folder with one TOML file per run.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the run folders; overrules `out` in the file.")] = None,
     launcher: Annotated[str, typer.Option(help="Where to run: local, slurm or ray.")] = "local",
@@ -38,13 +38,12 @@ def sweep(
     from polyshot.evaluation.grid import read_sweep
 
     plan = read_sweep(path, out)
-    plugins = (context.parent.params.get("plugin") if context.parent else None) or []
     options: dict[str, Any] = {
         "threads": threads,
         "nice": nice,
         "root": root,
         "tensorboard": tensorboard,
-        "plugins": plugins,
+        "plugins": PLUGINS,
     }
     waiting = plan.waiting
     typer.echo(f"{len(plan.runs)} runs, {len(plan.runs) - len(waiting)} finished, {len(waiting)} to do in {plan.out}")

@@ -8,6 +8,7 @@ from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.conformal import conformal_p, misfits, strangeness
 from polyshot.gp.graph_kernel import Deformation, deformation, graph_laplacian, nearest_neighbours
 from polyshot.gp.inference.diagnostics import effective_sample_size, split_r_hat
+from polyshot.gp.inference.feature_propagation import FeatureConditional
 from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, Start, draw_latent, draw_prior, gibbs, gibbs_states
 from polyshot.gp.inference.leave_one_out import (
     NUMBERS_AT_ONCE,
@@ -59,6 +60,7 @@ __all__ = [
     "Cosine",
     "DKTCosine",
     "Deformation",
+    "FeatureConditional",
     "GPModel",
     "Gaussian",
     "GibbsState",

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from polyshot.errors import InputError
 
 T = TypeVar("T")
+PLUGINS: list[str] = []  # modules that `import_plugin` imported, for commands that start other commands
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -84,6 +85,7 @@ def import_plugin(module: str) -> None:
     """Import a user's module, which registers what it adds."""
     try:
         importlib.import_module(module)
+        PLUGINS.append(module)
     except Exception as error:
         raise InputError(
             f"the plugin {module!r} cannot be imported ({type(error).__name__}: {error}); give the name of a module "

@@ -55,7 +55,7 @@ def tasks(data: Data, name: str, half: str, n_way: int, n_shot: int, n_pool: int
 
 
 def probabilities(method: str, task: Task) -> Array:
-    """Class probabilities of the queries; the rivals get unit vectors, which is better for all of them."""
+    """Class probabilities of the queries; the rivals get unit vectors."""
     X, y, pool, queries, _ = task
     rows, labels = np.concatenate([X, pool]), np.concatenate([y, np.full(len(pool), -1)])
     if method == "no pool":

@@ -92,7 +92,7 @@ def test_a_registered_name_is_looked_up_and_never_compared_with(file: Path) -> N
         ),
         (
             "polyshot.estimator",
-            {"polyshot.methods", "polyshot.data", "polyshot.runs", "polyshot.cli", "typer", "rich", "PIL"},
+            {"polyshot.methods", "polyshot.data", "polyshot.runs", "polyshot.cli", "typer", "PIL"},
         ),
     ],
 )

@@ -63,9 +63,9 @@ def test_fast_levels_leave_out_sets_and_outliers() -> None:
 def test_too_few_examples_for_a_level_are_noted() -> None:
     assert Levels(0.9, 0.05).notes(30) == []
     sets, outliers = Levels(0.9, 0.05).notes(8)
-    assert "they need 10 labelled examples, and there are 8" in sets
+    assert "they need 9 labelled examples, and there are 8" in sets
     assert "it needs 20 labelled examples, and there are 8" in outliers
-    for n, excluded in ((9, False), (10, True)):  # the note states what the estimator does
+    for n, excluded in ((8, False), (9, True)):  # the note states what the estimator does
         x = np.concatenate([np.zeros(n // 2), np.ones(n - n // 2)])[:, None] + 0.01 * np.arange(n)[:, None]
         fitted = ItemClassifier.fit(Items.of("vectors", x), [f"c{int(v > 0.5)}" for v in x[:, 0]]).model
         assert bool((~fitted.predict_set([[0.02]], 0.9)).any()) == excluded

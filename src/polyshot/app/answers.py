@@ -37,8 +37,9 @@ class Levels:
         """What these levels cannot do with so few examples: no conformal p-value is below 1 / (N + 1)."""
         smallest = 1 / (n_examples + 1)
         found = []
-        if self.confidence is not None and smallest > 1 - self.confidence:
-            needed = _fewest(lambda n: 1 / (n + 1) <= 1 - self.confidence)
+        allowed = 0.0 if self.confidence is None else 1 - self.confidence + 1e-12  # 1 - 0.9 rounds down
+        if self.confidence is not None and smallest > allowed:
+            needed = _fewest(lambda n: 1 / (n + 1) <= allowed)
             found.append(
                 f"prediction sets hold all classes: at confidence {self.confidence:g} they need {needed} labelled "
                 f"examples, and there are {n_examples}"

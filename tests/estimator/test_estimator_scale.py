@@ -121,7 +121,7 @@ def test_an_addition_that_fails_leaves_the_classifier_as_it_was(monkeypatch):
     X, y, queries, _, _ = blobs()
     model = OneVsEachClassifier().fit(X, y)
     before = model.predict_proba(queries)
-    for n in (2, len(X)):  # with the choices there are, and chosen anew
+    for n in (2, len(X)):  # with the choices there are, and with new ones
         with monkeypatch.context() as patch:
             patch.setattr(OneVsEachClassifier, "_infer", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from polyshot.cli import app, load_command
 from polyshot.data import load
 from polyshot.errors import InputError
+from polyshot.methods import METHODS
 from polyshot.runs.config import OPTION_FLAGS, TrainingConfig, read_toml
 from polyshot.system.settings import field_settings
 from small_runs import write_characters
@@ -147,3 +148,16 @@ def test_a_wrong_toml_file_is_named(text: str, message: str, tmp_path: Path) -> 
 def test_a_wrong_value_is_an_error_that_says_what_is_right(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match="^the configuration: .*" + re.escape(message)):
         TrainingConfig.from_mapping({"method": "ove-gp", "scenario": "cub", **values})
+
+
+def test_the_paper_s_settings_are_defaults_that_an_option_overrules() -> None:
+    config = TrainingConfig("ove-gp", "glyphs", settings="paper", options={"kernel_rate": 0.5})
+    assert config.options["average"] == METHODS["ove-gp"].paper_options["average"] == "score"
+    assert config.options["kernel_rate"] == 0.5
+    assert TrainingConfig("ove-gp", "glyphs").options["average"] != "score"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_takes_its_own_paper_settings(method: str) -> None:
+    options = TrainingConfig(method, "glyphs", settings="paper").options
+    assert METHODS[method].paper_options.items() <= options.items()

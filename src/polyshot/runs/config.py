@@ -66,6 +66,9 @@ class TrainingConfig:
     validation_episodes: int = _count("Episodes per validation.", 100)
     patience: int | None = _count("Stop after this many validations without a better one. Default: never.")
     rotations: bool = _setting("Make four training classes of each character by rotation.", False)
+    settings: Literal["default", "paper"] = _setting(
+        "paper: the method's options are those of the paper and its public code, unless given.", "default"
+    )
     seed: int = _setting("Seed of the weights and the episodes.", 0, at_least=0, at_most=2**63 - 1)
 
     def __post_init__(self) -> None:
@@ -76,7 +79,10 @@ class TrainingConfig:
             find_backbone(self.backbone)
         known = keyword_settings(self.method_class)
         given = read_settings(self.method, known, self.options, from_text=True)
-        values["options"] = {name: option.default for name, option in known.items()} | given
+        own = {name: option.default for name, option in known.items()}
+        if self.settings == "paper":
+            own |= self.method_class.paper_options
+        values["options"] = own | given
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

@@ -177,7 +177,6 @@ class RunFolder:
 
     def holds(self, config: TrainingConfig) -> bool:
         """Return whether this run is in the folder; raise TrainingError if anything else is."""
-        # looked at once: another process of the team may be creating the run
         names = {path.name for path in self.path.iterdir() if path.name[0] != "."} if self.path.exists() else set()
         if _CONFIG not in names:
             if names & {_BEST, _LOG}:

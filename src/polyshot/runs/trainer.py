@@ -178,7 +178,10 @@ def train(
         optimizer = torch.optim.Adam(method.parameter_groups(config.learning_rate)) if method.learns else None
         trainer, folder = Trainer(config, method, optimizer, place), RunFolder(out)
         with folder.writing() if team.leads else nullcontext():
-            if folder.holds(config):
+            # only the process that writes looks, so that no other sees a run that is being created
+            found = torch.tensor(float(team.leads and folder.holds(config)), dtype=torch.float64)
+            team.add_up([found])
+            if bool(found):
                 if not folder.has_state and folder.finished:
                     return out  # a finished run needs no state to resume from
                 trainer.restore(folder)

@@ -60,5 +60,6 @@ def join_team(device: torch.device) -> Iterator[Team]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Team(dist.get_rank(), dist.get_world_size(), device)
+        dist.barrier()  # leave together: gloo aborts a process that ends while another still writes
     finally:
         dist.destroy_process_group()

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 # A statistic of an unbiased sampler lies beyond 4.5 standard errors with probability 7e-6, so a test of ten of
-# them raises a false alarm less than once in 10,000 seeds; the seeds are fixed besides.
+# them raises a false alarm less than once in 10,000 seeds; the seeds are also fixed.
 STANDARD_ERRORS = 4.5
 FALSE_ALARM = 1e-4
 

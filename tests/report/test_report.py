@@ -170,8 +170,8 @@ def test_a_new_measure_and_a_plugins_names_need_no_line_here(root: Path) -> None
 
 
 def test_over_and_under_confidence_are_read_from_the_bins() -> None:
-    timid, bold = make_result("timid", temperature=5.0), make_result("bold", temperature=0.1)
-    sentences = findings([timid, bold])["calibration"]
+    under, over = make_result("under", temperature=5.0), make_result("over", temperature=0.1)
+    sentences = findings([under, over])["calibration"]
     assert "under-confident" in sentences[0]
     assert "over-confident" in sentences[1]
 

@@ -11,11 +11,8 @@ from polyshot.methods import METHODS
 from tests.golden import make
 
 REFERENCE = json.loads(make.REFERENCE.read_text())
-# Networks compute in float32, whose last digits depend on the processor's vector units and on the version of torch.
-# Elsewhere a wrong formula still shows.
-SAME_PROCESSOR = REFERENCE["processor"] == make.processor()
-FLOAT32 = {"rtol": 1e-8, "atol": 1e-8} if SAME_PROCESSOR else {"rtol": 1e-3, "atol": 1e-3}
 READ = {"rtol": 1e-10, "atol": 1e-10}
+SCORES = {"rtol": 1e-8, "atol": 1e-8}
 
 
 def assert_same(actual, expected, **tolerance):
@@ -45,7 +42,7 @@ def test_packed_data_are_read_as_ever():
 @pytest.mark.parametrize("folder", ["run", "first-edition"])
 def test_a_run_folder_is_read_as_ever(folder):
     actual, expected = make.run_answers(make.FILES / folder), dict(REFERENCE[folder])
-    assert_same(actual.pop("scores"), expected.pop("scores"), **FLOAT32)
+    assert_same(actual.pop("scores"), expected.pop("scores"), **SCORES)
     assert_same(actual, expected, **READ)
 
 
@@ -62,7 +59,7 @@ def test_the_estimator_predicts_as_ever(inference):
 @pytest.mark.parametrize("name", list(METHODS))
 def test_a_method_predicts_as_ever(name):
     assert name in REFERENCE["methods"], "a new method: run python -m tests.golden.make"
-    np.testing.assert_allclose(make.method_scores(name), REFERENCE["methods"][name], **FLOAT32)
+    np.testing.assert_allclose(make.method_scores(name), REFERENCE["methods"][name], **SCORES)
 
 
 def test_the_golden_files_are_small():

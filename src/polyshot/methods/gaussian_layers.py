@@ -74,7 +74,7 @@ def sampling(module: nn.Module, generator: torch.Generator) -> Iterator[None]:
 
 def normal_like(x: Tensor, generator: torch.Generator | None) -> Tensor:
     """Standard normal draws of x's shape."""
-    return torch.randn(x.shape, generator=generator, device=x.device).to(x)
+    return torch.randn(x.shape, generator=generator, dtype=x.dtype, device=x.device)
 
 
 def gaussian_kl(

@@ -69,6 +69,11 @@ class TrainingConfig:
     settings: Literal["default", "paper"] = _setting(
         "paper: the method's options are those of the paper and its public code, unless given.", "default"
     )
+    precision: Literal["float32", "bfloat16"] = _setting(
+        "bfloat16: train the network in mixed precision, which is twice as fast where the processor supports it. "
+        "The method's head, validation and evaluation stay in float32.",
+        "float32",
+    )
     seed: int = _setting("Seed of the weights and the episodes.", 0, at_least=0, at_most=2**63 - 1)
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from polyshot.runs.config import TrainingConfig
 from polyshot.runs.distributed import Team, find_device, join_team
 from polyshot.runs.folder import Checkpoint, RunFolder, first_weights
 from polyshot.runs.history import has_ended, validation_accuracies
+from polyshot.runs.precision import train_in_bfloat16
 from polyshot.runs.validation import to_device, validate, validation_sampler
 from polyshot.system.progress import Progress
 from polyshot.system.termination import delayed_sigterm
@@ -175,6 +176,8 @@ def train(
             raise InputError(f"{team.size} processes cannot share {config.meta_batch} episodes per step equally")
         validation = validation_sampler(scenario, config)
         method.to(place)
+        if config.precision == "bfloat16":
+            train_in_bfloat16(method.backbone)
         optimizer = torch.optim.Adam(method.parameter_groups(config.learning_rate)) if method.learns else None
         trainer, folder = Trainer(config, method, optimizer, place), RunFolder(out)
         with folder.writing() if team.leads else nullcontext():

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata, spearmanr
 
-from paper.studies.output import new_figure, save_figure
+from paper.studies.output import save_figure
 from polyshot.evaluation.measures import MEASURES
 from polyshot.evaluation.metrics import mean_interval
 from polyshot.evaluation.results import Result, find_results
 from polyshot.report.published import published_figure
+from polyshot.report.reliability import draw_reliability
 from polyshot.report.titles import method_label
 
 ROOT = Path(__file__).parents[1]
@@ -252,36 +253,11 @@ def filled(text: str) -> str:
     return re.sub(r"<!-- results: (\S+) (\S+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
 
 
-def draw_reliability(place: str, stem: Path) -> None:
-    """A diagram a run: accuracy against confidence in 15 bins, with how many queries each has.
-
-    A bin of fewer than FEWEST queries has no dot.
-    """
-    runs = runs_of(place)
-    n_rows = -(-len(runs) // 4)
-    figure, axes = new_figure(n_rows, 4, (10.0, 0.7 + 2.3 * n_rows), sharex=True, sharey=True)
-    for axis, (run, by) in zip(axes, runs.items(), strict=False):
-        bins = by["accuracy"].reliability
-        assert bins is not None, f"{run} lacks its reliability bins"
-        filled = bins.count >= FEWEST
-        width = bins.edges[1] - bins.edges[0]
-        axis.bar(bins.edges[:-1], bins.count / bins.count.sum(), width, align="edge", color="#BBBBBB")
-        axis.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
-        axis.plot(
-            bins.confidence[filled],
-            bins.accuracy[filled],
-            marker="o",
-            markersize=3,
-            color="#009E73" if run.startswith("ove") else "#0072B2",
-        )
-        axis.set(xlim=(0, 1), ylim=(0, 1), title=f"{run}\nECE {number(by['accuracy'], 'ece')}")
-    for axis in axes[len(runs) :]:
-        axis.set_visible(False)
-    for axis in axes[max(0, len(runs) - 4) : len(runs)]:
-        axis.tick_params(labelbottom=True)
-    figure.supxlabel("confidence")
-    figure.supylabel("accuracy; grey: share")
-    save_figure(figure, stem)[1].unlink()
+def draw_diagrams(place: str, stem: Path) -> None:
+    """Draw the reliability diagrams of all runs; a bin of fewer than FEWEST queries has no dot."""
+    results = {run: by["accuracy"] for run, by in runs_of(place).items()}
+    ours = [run for run in results if run.startswith("ove")]
+    save_figure(draw_reliability(results, FEWEST, ours), stem)[1].unlink()
 
 
 def main() -> None:
@@ -289,7 +265,7 @@ def main() -> None:
     for page in PAGES:
         page.write_text(filled(page.read_text("utf-8")), "utf-8")
     for place in DRAWN:
-        draw_reliability(place, FIGURES / f"reliability-{place.replace('/', '-')}")
+        draw_diagrams(place, FIGURES / f"reliability-{place.replace('/', '-')}")
 
 
 if __name__ == "__main__":

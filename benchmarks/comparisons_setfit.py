@@ -1,4 +1,4 @@
-"""SetFit beside polyshot on the same sentences: python -m benchmarks.comparisons_setfit [--tasks 10]
+"""SetFit beside polyshot on the same sentences: python -m benchmarks.comparisons_setfit [--tasks 5]
 
 5-way 5-shot tasks of the held-out (odd) classes of CLINC150's sentences, 15 queries per class, drawn from seed (0, k).
 SetFit fine-tunes all-MiniLM-L6-v2 for each task with its default settings and a logistic head. polyshot and
@@ -87,7 +87,7 @@ TOOLS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=10)
+    parser.add_argument("--tasks", type=int, default=5)
     tasks = list(text_tasks(parser.parse_args().tasks))
     torch.set_num_threads(1)
     labels = np.concatenate([task.labels for task in tasks])

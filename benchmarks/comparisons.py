@@ -1,7 +1,7 @@
 """polyshot beside other tools on the same tasks: python -m benchmarks.comparisons [--tasks 100]
 
 5-way 5-shot tasks of the held-out classes of CLINC150 and CUB: episodes 0, 1, ... of the estimator's benchmark, which
-are a function of their number. Every tool is used as its documentation shows it, with no setting chosen on these tasks.
+are a function of their number. Every tool is used as its documentation shows it; no setting was chosen on these tasks.
 Each gets the same 25 labelled vectors and 75 queries. Tools that are not installed are left out, and the table says so.
 Writes benchmarks/results/comparisons.json and the tables of docs/comparisons.md. SetFit learns from
 sentences: benchmarks.comparisons_setfit.

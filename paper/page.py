@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 
 from paper.studies.output import new_figure, save_figure
-from paper.tables import BENCHMARK, FEWEST, RESULTS, ROOT, TABLES, label, number, runs_of
+from paper.tables import BENCHMARK, FEWEST, RESULTS, ROOT, TABLES, label, runs_of
+from polyshot.report.reliability import draw_reliability
 
 PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "results-notes.md", ROOT / "README.md")
 FIGURES = ROOT / "docs" / "figures"
@@ -18,6 +19,7 @@ DRAWN = (
     "omniglot-to-chars74k/5-shot", "omniglot-to-chars74k/1-shot", "cub-features/5-shot", "cub-features/1-shot",
     "cub/5-shot",
 )  # fmt: skip
+BENCHMARKS = ("omniglot-to-emnist/5-shot", "omniglot-to-emnist/1-shot")
 
 
 def filled(text: str) -> str:
@@ -30,43 +32,19 @@ def filled(text: str) -> str:
     return re.sub(r"<!-- results: (\S+) (\S+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
 
 
-def draw_reliability(place: str, stem: Path) -> None:
-    """A diagram a run: accuracy against confidence in 15 bins, with how many queries each has.
-
-    A bin of fewer than FEWEST queries has no dot.
-    """
-    runs = runs_of(place)
-    n_rows = -(-len(runs) // 4)
-    figure, axes = new_figure(n_rows, 4, (10.0, 0.7 + 2.3 * n_rows), sharex=True, sharey=True)
-    for axis, (run, by) in zip(axes, runs.items(), strict=False):
-        bins = by["accuracy"].reliability
-        assert bins is not None, f"{run} lacks its reliability bins"
-        filled = bins.count >= FEWEST
-        width = bins.edges[1] - bins.edges[0]
-        axis.bar(bins.edges[:-1], bins.count / bins.count.sum(), width, align="edge", color="#BBBBBB")
-        axis.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
-        axis.plot(
-            bins.confidence[filled],
-            bins.accuracy[filled],
-            marker="o",
-            markersize=3,
-            color="#009E73" if run.startswith("ove") else "#0072B2",
-        )
-        axis.set(xlim=(0, 1), ylim=(0, 1), title=f"{run}\nECE {number(by['accuracy'], 'ece')}")
-    for axis in axes[len(runs) :]:
-        axis.set_visible(False)
-    for axis in axes[max(0, len(runs) - 4) : len(runs)]:
-        axis.tick_params(labelbottom=True)
-    figure.supxlabel("confidence")
-    figure.supylabel("accuracy; grey: share")
-    save_figure(figure, stem)[1].unlink()
+def draw_diagrams(place: str, stem: Path) -> None:
+    """Draw the reliability diagrams of all runs; a bin of fewer than FEWEST queries has no dot."""
+    results = {run: by["accuracy"] for run, by in runs_of(place).items()}
+    ours = [run for run in results if run.startswith("ove")]
+    save_figure(draw_reliability(results, FEWEST, ours), stem)[1].unlink()
 
 
 def draw_detection(place: str, stem: Path) -> None:
     """AUROC of finding queries of unknown classes, with bootstrap 95 % intervals: the method's own score, the paper's."""
     runs = {run: by for run, by in runs_of(place, BENCHMARK).items() if "out-of-episode" in by}
     figure, (axis,) = new_figure(1, 1, (7.0, 0.9 + 0.42 * len(runs)))
-    for shift, measure, name, color in ((-0.2, "auroc_own", "own score", "#009E73"), (0.2, "auroc", "-max logit", "#BBBBBB")):
+    bars = ((-0.2, "auroc_own", "own score", "#009E73"), (0.2, "auroc", "-max logit", "#BBBBBB"))
+    for shift, measure, name, color in bars:
         found = [by["out-of-episode"].summary[measure] for by in runs.values()]
         middle = [i.estimate for i in found]
         ends = [[i.estimate - i.low for i in found], [i.high - i.estimate for i in found]]
@@ -84,8 +62,8 @@ def main() -> None:
     for page in PAGES:
         page.write_text(filled(page.read_text("utf-8")), "utf-8")
     for place in DRAWN:
-        draw_reliability(place, FIGURES / f"reliability-{place.replace('/', '-')}")
-    for place in BENCHMARKS:
+        draw_diagrams(place, FIGURES / f"reliability-{place.replace('/', '-')}")
+    for place in (place for place in BENCHMARKS if (RESULTS / place).is_dir()):
         draw_detection(place, FIGURES / f"detection-{place.replace('/', '-')}")
 
 

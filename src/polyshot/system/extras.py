@@ -9,6 +9,8 @@ _EXTRAS = {
     "submitit": "slurm",
     "ray": "ray",
     "tensorboard": "tensorboard",
+    "starlette": "app",
+    "uvicorn": "app",
 }
 
 

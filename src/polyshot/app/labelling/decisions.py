@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from polyshot.app.labelling.enough import SpotCheck
 from polyshot.app.labelling.store import Action, Decision
 from polyshot.errors import DataError
 
@@ -24,7 +25,7 @@ class Decisions:
     changed_at : dict
         Row to the version at which its decision last changed.
     confirmed : set of int
-        Rows that got the same class twice: their label is no mistake.
+        Rows that got the same answer twice: it is no mistake.
     version : int
         Of the last action.
     """
@@ -70,6 +71,18 @@ class Decisions:
         """Row to class, for the rows that have one."""
         return {row: decision.label for row, decision in self.current.items() if decision.label is not None}
 
+    @property
+    def answers(self) -> dict[int, str]:
+        """Row to class or "none of these", for the rows that are not skipped: what the model learns from."""
+        found = {row: decision.answer for row, decision in self.current.items()}
+        return {row: answer for row, answer in found.items() if answer is not None}
+
+    @property
+    def checks(self) -> list[SpotCheck]:
+        """The spot checks, by what holds now: correcting a label corrects them too."""
+        answers = self.answers
+        return [SpotCheck(n, guess == answers[row]) for n, row, guess in self._guesses if row in answers]
+
     def rows_of(self, action: Action) -> list[int]:
         """The rows of an action; items that are no longer among the data are left out."""
         return [self._rows[key] for key in action.items if key in self._rows]
@@ -82,6 +95,7 @@ class Decisions:
     def _replay(self) -> None:
         self.current = dict(self._start)
         self.confirmed: set[int] = set()
+        self._guesses: list[tuple[int, int, str]] = []
         self._named = dict.fromkeys(decision.label for decision in self._start.values() if decision.label)
         for action in self._actions:
             self._take(action)
@@ -91,6 +105,8 @@ class Decisions:
         if action.decision.label is not None:
             self._named[action.decision.label] = None
         for row in self.rows_of(action):
-            same = action.decision.kind == "class" and self.current.get(row) == action.decision
+            same = action.decision.answer is not None and self.current.get(row) == action.decision
             (self.confirmed.add if same else self.confirmed.discard)(row)
             self.current[row] = action.decision
+            if action.guess is not None:
+                self._guesses.append((len(self.current), row, action.guess))

@@ -9,12 +9,13 @@ from typing import Any
 
 from polyshot.app.item_classifier import ItemClassifier, record_path
 from polyshot.app.labelling.session import Session
+from polyshot.app.labelling.store import NONE
 from polyshot.app.outputs import folder_names, unused
 from polyshot.errors import DataError, InputError
 from polyshot.system.files import replacing, write_atomically
 from polyshot.system.text import csv_cell
 
-_WORDS = {"class": "labelled", "none": "none of these", "skip": "skipped"}
+_WORDS = {"class": "labelled", "none": NONE, "skip": "skipped"}
 
 
 class Exports:
@@ -88,13 +89,13 @@ class Exports:
     def _model(self) -> tuple[Path, str]:
         """The model, for `polyshot classify --model` and for Python."""
         session, path = self._session, self._free("model.polyshot")
-        labels = session.decisions.labels
+        labels = session.decisions.answers
         if len(set(labels.values())) < 2:
-            raise InputError("a model needs labels of two classes or more")
+            raise InputError('a model needs items of two classes, or of one class and "none of these"')
         rows = list(labels)
         classifier = ItemClassifier.fit(session.items.take(rows), [labels[row] for row in rows], session.encoder)
         classifier.save(path)
-        return path, f"{len(classifier.classes)} classes from {len(rows):,} labels"
+        return path, f"{', '.join(classifier.classes)}, from {len(rows):,} examples"
 
     def _answer(self, row: int) -> tuple[str, float]:
         """The most probable class of an open item; an empty name if there is none."""
@@ -107,7 +108,9 @@ class Exports:
         if decision is not None and decision.kind != "skip":
             return decision.label
         predicted, p = self._answer(row)
-        return predicted if p >= self._sure else ""
+        if p < self._sure:
+            return ""
+        return None if predicted == NONE else predicted
 
     def _free(self, name: str) -> Path:
         """A path in the folder that nothing has yet: labels.csv, labels-2.csv and so on."""

@@ -1,21 +1,16 @@
-"""What the labels so far teach: answers for the open items, what to ask next, suspects, strangers, and the accuracy."""
+"""What the decisions so far teach: answers for the open items, what to ask next, suspects and strangers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering
 
 from polyshot.app.labelling.ranking import next_to_label
-from polyshot.app.labelling.store import Growth
-from polyshot.errors import InputError
 from polyshot.estimator import OneVsEachClassifier
-
-Verdict: TypeAlias = Literal["start", "go on", "flat", "reached", "done"]
 
 N_NEXT = 8  # items that wait to be shown
 _SUSPECT = 0.2  # largest leave-one-out probability of a suspicious label
@@ -23,7 +18,6 @@ _MOST_SUSPECTS = 30
 _MOST_STRANGERS = 40
 _MOST_GROUPS = 6
 _FALSE_ALARM = 0.05
-_FLAT_LABELS, _FLAT_GAIN = 20, 0.01  # so many labels that gained less are a sign to stop
 
 
 @dataclass(frozen=True)
@@ -35,7 +29,7 @@ class Learned:
     version : int
         Of the last decision that was taken into account.
     labels : dict
-        Row to class, the examples of the model.
+        Row to class or "none of these": the examples of the model.
     model : OneVsEachClassifier or None
         None while there are fewer than two classes.
     rows : ndarray of shape (n_open,)
@@ -44,14 +38,12 @@ class Learned:
         Their class probabilities.
     order : list of int
         Open rows to ask about next, the one most worth it first.
-    growth : Growth or None
-        The expected accuracy; None while no class has two examples.
     suspects : list of (int, float)
         Rows whose label does not fit the others, with its probability.
     strangers : list of list of int
         Open rows unlike all examples, in groups of similar ones.
     complete : bool
-        Whether growth, suspects and strangers are of this version too, and not of the one before.
+        Whether suspects and strangers are of this version too, and not of the one before.
     """
 
     version: int
@@ -60,7 +52,6 @@ class Learned:
     rows: NDArray[np.int64]
     probabilities: NDArray[np.float64]
     order: Sequence[int]
-    growth: Growth | None = None
     suspects: Sequence[tuple[int, float]] = ()
     strangers: Sequence[Sequence[int]] = ()
     complete: bool = False
@@ -102,19 +93,15 @@ def answer_open(
     learned = Learned(version, labels, model, rows, probabilities, order)
     if before is None or model is None:
         return learned
-    return replace(learned, growth=before.growth, suspects=before.suspects, strangers=before.strangers)
+    return replace(learned, suspects=before.suspects, strangers=before.strangers)
 
 
 def look_closer(X: NDArray[np.float32], learned: Learned, confirmed: set[int]) -> Learned:
-    """The same with the accuracy, the suspects and the strangers, which may come a moment later."""
+    """The same with the suspects and the strangers, which may come a moment later."""
     model = learned.model
     if model is None:
         return replace(learned, complete=True)
     examples = list(learned.labels)
-    try:
-        growth = Growth(len(examples), *model.expected_accuracy())
-    except InputError:  # no class has two examples
-        growth = None
     places, probabilities = model.suspect_labels()
     suspects = [
         (examples[place], float(p))
@@ -122,29 +109,7 @@ def look_closer(X: NDArray[np.float32], learned: Learned, confirmed: set[int]) -
         if p < _SUSPECT and examples[place] not in confirmed
     ]
     strangers = _strangers(X, learned, model)
-    return replace(learned, growth=growth, suspects=suspects[:_MOST_SUSPECTS], strangers=strangers, complete=True)
-
-
-def verdict(growth: Sequence[Growth], n_open: int, target: float) -> Verdict:
-    """Whether to go on labelling.
-
-    Returns
-    -------
-    "start", "go on", "flat", "reached" or "done"
-        Too few labels to say; more labels are needed; the last 20 labels gained less than one point; the lower limit
-        of the expected accuracy is at the target; nothing is left to label.
-    """
-    if not n_open:
-        return "done"
-    if not growth:
-        return "start"
-    now = growth[-1]
-    if now.low >= target:
-        return "reached"
-    earlier = [point for point in growth if point.n_labels <= now.n_labels - _FLAT_LABELS]
-    if earlier and now.accuracy - earlier[-1].accuracy < _FLAT_GAIN and now.low - earlier[-1].low < _FLAT_GAIN:
-        return "flat"
-    return "go on"
+    return replace(learned, suspects=suspects[:_MOST_SUSPECTS], strangers=strangers, complete=True)
 
 
 def _grown(X: NDArray[np.float32], labels: Mapping[int, str], before: Learned | None) -> OneVsEachClassifier:

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from polyshot.app.items import Items
 from polyshot.app.labelling.decisions import Decisions
+from polyshot.app.labelling.enough import CHECK_EVERY, Stability
 from polyshot.app.labelling.learning import N_NEXT, Learned, answer_open, look_closer
 from polyshot.app.labelling.ranking import first_to_label
-from polyshot.app.labelling.store import Decision, Growth, LabelStore, check_class_name
+from polyshot.app.labelling.store import Action, Decision, LabelStore, check_class_name
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
 
 _MOST_CLASSES = 200
+_SEED = 1  # of the order of spot checks
 
 
 class Stale(InputError):
@@ -51,6 +53,8 @@ class Session:
         The newest result of the learning thread.
     problem : str or None
         Why the last attempt to learn failed.
+    stability : Stability
+        How many answers the latest decisions changed.
     """
 
     def __init__(
@@ -73,11 +77,12 @@ class Session:
         try:
             self._decisions.apply(self._store.actions())
             self._check_same_data()
-            self._growth = {point.n_labels: point for point in self._store.growth()}
         except BaseException:
             self._store.close()
             raise
         self._first = first_to_label(vectors)
+        self._drawn = np.random.default_rng(_SEED).permutation(len(items)).tolist()
+        self.stability = Stability()
         self.learned = answer_open(vectors, -1, {}, set(self._decisions.current), self._first, None)
         self.problem: str | None = None
         self._changed = threading.Condition(threading.RLock())
@@ -102,18 +107,24 @@ class Session:
         return self._changed
 
     @property
-    def growth(self) -> list[Growth]:
-        """How the expected accuracy grew, up to the present number of labels."""
-        n = len(self._decisions.labels)
-        return [self._growth[k] for k in sorted(self._growth) if k <= n]
+    def spot_check(self) -> int | None:
+        """The row that tests the model next: the first open one in an order drawn at random beforehand.
+
+        None while there is no model.
+        """
+        decided = self._decisions.current
+        row = next((row for row in self._drawn if row not in decided), None)
+        return row if row is not None and self.learned.guess(row) else None
 
     def queue(self) -> list[int]:
-        """Rows to ask about, the one most worth it first; skipped ones come back once nothing else is open."""
+        """Rows to show: the one most worth a label first, every fourth a spot check, and skipped ones at the end."""
         with self._changed:
-            decided = self._decisions.current
-            found = [row for row in self.learned.order if row not in decided]
+            decided, check = self._decisions.current, self.spot_check
+            found = [row for row in self.learned.order if row not in decided and row != check]
             if not found:  # the person is faster than the learning thread
-                found = [row for row in self._first if row not in decided][:N_NEXT]
+                found = [row for row in self._first if row not in decided and row != check][:N_NEXT]
+            if check is not None:
+                found.insert((CHECK_EVERY - 1 - len(decided)) % CHECK_EVERY, check)
             skipped = [row for row, decision in decided.items() if decision.kind == "skip"]
             return found or sorted(skipped, key=self._decisions.changed_at.__getitem__)[:N_NEXT]
 
@@ -127,7 +138,10 @@ class Session:
                 raise Stale
             if decision.label is not None and decision.label not in now.classes and len(now.classes) >= _MOST_CLASSES:
                 raise InputError(f"there are {_MOST_CLASSES} classes already, which is the most")
-            self._add([self._keys[row] for row in rows], decision)
+            guess = self.learned.guess(rows[0]) if list(rows) == [self.spot_check] else {}
+            self._add(
+                [self._keys[row] for row in rows], decision, guess=max(guess, key=guess.__getitem__) if guess else None
+            )
 
     def rename(self, old: str, new: str, seen: int) -> None:
         """Give all items of one class to another, which may exist already."""
@@ -145,7 +159,7 @@ class Session:
                 raise InputError("there is nothing to undo")
             if self._decisions.version != seen:
                 raise Stale
-            self._add(last.items, None, last.version)
+            self._add(last.items, None, undoes=last.version)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call the listener after every change; returns what ends that."""
@@ -176,8 +190,12 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _add(self, items: Sequence[str], decision: Decision | None, undoes: int | None = None) -> None:
-        self._decisions.apply([self._store.add(self._decisions.version + 1, items, decision, undoes)])
+    def _add(
+        self, items: Sequence[str], decision: Decision | None, *, guess: str | None = None, undoes: int | None = None
+    ) -> None:
+        action = Action(self._decisions.version + 1, tuple(items), decision, guess, undoes)
+        self._store.add(action)
+        self._decisions.apply([action])
         self._tell()
 
     def _tell(self) -> None:
@@ -193,26 +211,26 @@ class Session:
                 self._changed.wait_for(lambda: self._closed or self.learned.version != self._decisions.version)
                 if self._closed:
                     return
-                version, labels = self._decisions.version, self._decisions.labels
+                version, labels = self._decisions.version, self._decisions.answers
                 decided, confirmed = set(self._decisions.current), set(self._decisions.confirmed)
             try:
                 answers = answer_open(self.vectors, version, labels, decided, self._first, self.learned)
-                self._publish(answers)
+                self._publish(answers, len(decided))
                 if self._decisions.version == version:
-                    self._publish(look_closer(self.vectors, answers, confirmed))
+                    self._publish(look_closer(self.vectors, answers, confirmed), len(decided))
             except Exception as error:  # shown on the page: the labels are safe, only the answers are old
                 with self._changed:
                     self.learned = replace(self.learned, version=version, complete=True)
                     self.problem = f"the answers could not be updated: {error}"
                     self._tell()
 
-    def _publish(self, learned: Learned) -> None:
+    def _publish(self, learned: Learned, n_decided: int) -> None:
+        answers = np.full(len(self.items), "", object)
+        if learned.model is not None and len(learned.rows):
+            answers[learned.rows] = np.array(learned.classes, object)[learned.probabilities.argmax(1)]
         with self._changed:
             self.learned, self.problem = learned, None
-            point = learned.growth
-            if learned.complete and point is not None and self._growth.get(point.n_labels) != point:
-                self._growth[point.n_labels] = point
-                self._store.add_growth(point)
+            self.stability.add(n_decided, answers)
             self._tell()
 
     def _check_same_data(self) -> None:

@@ -5,16 +5,17 @@ Every action is a row that stays: undoing one adds another. An action is on disk
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from polyshot.errors import DataError, InputError
 from polyshot.system.text import printable
 
 DecisionKind: TypeAlias = Literal["class", "none", "skip"]
+
+NONE = "none of these"  # the model's answer for items like those that a person put outside all classes
 
 _APPLICATION = 0x504C4142  # "PLAB": what tells these files from other SQLite files
 _FORMAT = 1
@@ -24,10 +25,10 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_FORMAT};
 CREATE TABLE source (kind TEXT NOT NULL, name TEXT NOT NULL);
 CREATE TABLE actions (
-    version INTEGER PRIMARY KEY, at TEXT NOT NULL, decision TEXT, class TEXT, undoes INTEGER REFERENCES actions
+    version INTEGER PRIMARY KEY, at TEXT NOT NULL, decision TEXT, class TEXT, guess TEXT,
+    undoes INTEGER REFERENCES actions
 );
 CREATE TABLE items (version INTEGER NOT NULL REFERENCES actions, item TEXT NOT NULL);
-CREATE TABLE growth (n_labels INTEGER PRIMARY KEY, accuracy REAL NOT NULL, low REAL NOT NULL, high REAL NOT NULL);
 """
 
 
@@ -46,6 +47,11 @@ class Decision:
     kind: DecisionKind
     label: str | None = None
 
+    @property
+    def answer(self) -> str | None:
+        """What the model is to learn: the class, or that it is none of these; None for nothing."""
+        return NONE if self.kind == "none" else self.label
+
     def __post_init__(self) -> None:
         if self.kind not in get_args(DecisionKind):
             raise InputError(f"unknown decision {self.kind!r}; choose from {', '.join(get_args(DecisionKind))}")
@@ -57,21 +63,27 @@ class Decision:
 
 @dataclass(frozen=True)
 class Action:
-    """One step of the person: a decision about some items, or the undoing of an earlier step."""
+    """One step of the person: a decision about some items, or the undoing of an earlier step.
+
+    Attributes
+    ----------
+    version : int
+        The number of the step.
+    items : tuple of str
+        What was decided about, by their keys.
+    decision : Decision or None
+        None if the step undoes another.
+    guess : str or None
+        What the model answered, if the item was a spot check.
+    undoes : int or None
+        The step that it undoes.
+    """
 
     version: int
     items: tuple[str, ...]
     decision: Decision | None
-    undoes: int | None
-
-
-class Growth(NamedTuple):
-    """The expected accuracy after so many labels."""
-
-    n_labels: int
-    accuracy: float
-    low: float
-    high: float
+    guess: str | None = None
+    undoes: int | None = None
 
 
 def check_class_name(name: str) -> None:
@@ -80,6 +92,8 @@ def check_class_name(name: str) -> None:
         raise InputError(
             f"the name of a class has 1 to {_LONGEST_NAME} printable characters, with no blank at either end"
         )
+    if name == NONE:
+        raise InputError(f'"{NONE}" cannot be the name of a class; there is a button for it')
 
 
 class LabelStore:
@@ -140,57 +154,38 @@ class LabelStore:
             for version, item in self._connection.execute("SELECT version, item FROM items ORDER BY rowid"):
                 members.setdefault(version, []).append(item)
             rows = self._connection.execute(
-                "SELECT version, decision, class, undoes FROM actions ORDER BY version"
+                "SELECT version, decision, class, guess, undoes FROM actions ORDER BY version"
             ).fetchall()
             return [
-                Action(version, tuple(members.get(version, ())), decision and Decision(decision, label), undoes)
-                for version, decision, label, undoes in rows
+                Action(version, tuple(members.get(version, ())), kind and Decision(kind, label), guess, undoes)
+                for version, kind, label, guess, undoes in rows
             ]
         except (sqlite3.Error, InputError) as error:
             raise self._failure(error) from error
 
-    def add(self, version: int, items: Sequence[str], decision: Decision | None, undoes: int | None = None) -> Action:
+    def add(self, action: Action) -> None:
         """Write one action; it is on disk when this returns."""
-        action = Action(version, tuple(items), decision, undoes)
-        kind, label = (decision.kind, decision.label) if decision else (None, None)
-        self._write(
-            [
-                (
-                    "INSERT INTO actions VALUES (?, ?, ?, ?, ?)",
-                    [(version, datetime.now(UTC).isoformat(timespec="seconds"), kind, label, undoes)],
-                ),
-                ("INSERT INTO items VALUES (?, ?)", [(version, item) for item in items]),
-            ]
-        )
-        return action
-
-    def growth(self) -> list[Growth]:
-        """How the expected accuracy grew."""
-        query = "SELECT n_labels, accuracy, low, high FROM growth ORDER BY n_labels"
-        return [Growth(*row) for row in self._connection.execute(query)]
-
-    def add_growth(self, point: Growth) -> None:
-        """Write one more estimate of the accuracy."""
-        self._write([("INSERT OR REPLACE INTO growth VALUES (?, ?, ?, ?)", [point])])
+        kind, label = (action.decision.kind, action.decision.label) if action.decision else (None, None)
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        run = self._connection.execute
+        try:
+            run("BEGIN IMMEDIATE")
+            try:
+                row = [action.version, at, kind, label, action.guess, action.undoes]
+                run("INSERT INTO actions VALUES (?, ?, ?, ?, ?, ?)", row)
+                items = [(action.version, item) for item in action.items]
+                self._connection.executemany("INSERT INTO items VALUES (?, ?)", items)
+                run("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    run("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
 
     def close(self) -> None:
         """Close the file; everything is in it already."""
         self._connection.close()
-
-    def _write(self, statements: Iterable[tuple[str, Iterable[Sequence[object]]]]) -> None:
-        """Run the statements as one transaction."""
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                for statement, rows in statements:
-                    self._connection.executemany(statement, rows)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> DataError:
         if "locked" in str(error):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from polyshot.app.labelling.learning import verdict
+from polyshot.app.labelling.enough import accuracies, verdict
 from polyshot.app.labelling.session import Session
 from polyshot.app.labelling.store import Decision
 from polyshot.errors import InputError
@@ -22,7 +22,8 @@ def overview(session: Session, target: float) -> dict[str, Any]:
         learned, decisions = session.learned, session.decisions
         kinds = Counter(decision.kind for decision in decisions.current.values())
         n_open = len(session.items) - len(decisions.current)
-        growth = session.growth
+        found = accuracies(decisions.checks)
+        changed = session.stability.changed
         predicted = _predicted(session)
         return {
             "name": session.name,
@@ -40,15 +41,16 @@ def overview(session: Session, target: float) -> dict[str, Any]:
                 {"name": name, "n": n, "predicted": predicted.get(name, 0)} for name, n in decisions.classes.items()
             ],
             "last": _last(session),
-            "growth": [point._asdict() for point in growth],
+            "accuracy": [point._asdict() for point in found],
+            "changed": changed,
             "target": target,
-            "verdict": verdict(growth, n_open, target),
+            "verdict": verdict(found[-1] if found else None, changed, n_open, target),
             "confidence": _confidence(session),
-            "queue": [item(session, row, _LONGEST_TEXT) for row in session.queue()],
+            "queue": [_queued(session, row) for row in session.queue()],
             "suspects": [
                 {**item(session, row), "p": p}
                 for row, p in learned.suspects
-                if row in decisions.labels and row not in decisions.confirmed
+                if row in decisions.answers and row not in decisions.confirmed
             ],
             "strangers": [
                 [item(session, row) for row in group if row not in decisions.current] for group in learned.strangers
@@ -70,6 +72,12 @@ def item(session: Session, row: int, longest: int = _EXCERPT) -> dict[str, Any]:
     return shown
 
 
+def _queued(session: Session, row: int) -> dict[str, Any]:
+    """An item to be labelled; that of a spot check hides the model's answer, so that it cannot sway the person."""
+    shown = item(session, row, _LONGEST_TEXT)
+    return {**shown, "check": True, "guess": []} if row == session.spot_check else shown
+
+
 def whole_item(session: Session, row: int) -> dict[str, Any]:
     """One item with its whole text, to be labelled."""
     with session.reading:
@@ -85,14 +93,14 @@ def answers(session: Session, which: str, label: str | None, offset: int) -> dic
     which : "unsure", "sure" or "decided"
         Open items, the least or the most certain first; or items with a decision, the last one first.
     label : str or None
-        Only items of this class, predicted or decided.
+        Only items of this class (or "none of these"), predicted or decided.
     offset : int
         How many to leave out.
     """
     with session.reading:
         learned, decisions = session.learned, session.decisions
         if which == "decided":
-            rows = [row for row, said in decisions.current.items() if label in (None, said.label)]
+            rows = [row for row, said in decisions.current.items() if label in (None, said.answer)]
             rows.sort(key=lambda row: -decisions.changed_at.get(row, 0))
         elif which in ("sure", "unsure"):
             rows = _by_certainty(session, label)[:: -1 if which == "sure" else 1]

@@ -2,12 +2,14 @@
 "use strict";
 
 const $ = id => document.getElementById(id);
+const NONE = "none of these";
 const CLASS_KEYS = "123456789qwertyiopadfghjklzxcvbm"; // n, s, u and 0 have other meanings
 const VIEWS = ["label", "answers", "suspects", "strangers", "export"];
 const VERDICTS = {
-  start: () => "Label a few items of each class. From the second label of a class on, the accuracy can be estimated.",
-  "go on": state => `Go on: the lower limit is below the target of ${percent(state.target)}.`,
-  flat: () => "The last 20 labels gained less than one point. More of the same kind will bring little.",
+  start: () => "Every fourth item is a spot check, drawn at random: you answer first, then the model is compared with you.",
+  "go on": state => `Go on: the lower limit is below the target of ${percent(state.target)}.`
+    + (state.changed === null ? "" : ` The last 20 answers of yours changed ${sure(state.changed)} of the model's.`),
+  stable: () => "The last 20 answers of yours changed less than 1 % of the model's. More will bring little.",
   reached: state => `Enough: even the lower limit is at the target of ${percent(state.target)}.`,
   done: () => "Every item is decided.",
 };
@@ -47,7 +49,7 @@ const percent = p => `${Math.round(100 * p)} %`;
 const sure = p => (p > 0.995 && p < 1 ? "> 99 %" : p > 0 && p < 0.005 ? "< 1 %" : percent(p));
 const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const hue = name => String(((state.classes.findIndex(c => c.name === name) + 1) * 137.5 + 110) % 360);
-const dot = name => make("span", { className: "dot-of", style: { "--hue": hue(name) } });
+const dot = name => make("span", { className: name === NONE ? "dot-of grey" : "dot-of", style: { "--hue": hue(name) } });
 const isImage = () => state.kind === "images";
 const typing = () => ["INPUT", "SELECT", "TEXTAREA"].includes(document.activeElement.tagName);
 const view = () => VIEWS.find(name => !$(name).hidden);
@@ -162,6 +164,7 @@ async function decide(kind, label = null) {
   if (!done) show(item, opened);
   else if (!shown) show(state.queue[0] || null, false);
 }
+const accept = name => (name === NONE ? decide("none") : decide("class", name));
 async function undo() {
   if (!state.last) return;
   const last = state.last;
@@ -194,7 +197,7 @@ function drawCard() {
   }
   const content = isImage()
     ? make("img", { alt: shown.name, src: picture(shown, "large"), onload: sharpen })
-    : make("blockquote", { className: shown.text.length > 400 ? "long" : "" }, shown.text || "(empty)");
+    : make("blockquote", { className: shown.text.length > 400 ? "long" : "" }, shown.text.trim());
   card.replaceChildren(content, make("footer", {}));
   drawFooter();
 }
@@ -205,26 +208,40 @@ function drawFooter() {
   const footer = $("card").querySelector("footer");
   if (!shown || !footer) return;
   const said = shown.decision && { class: `labelled ${shown.decision.label}`, none: "none of these", skip: "skipped" }[shown.decision.kind];
-  footer.replaceChildren(make("span", {}, shown.name), said ? make("span", { className: "said" }, said) : "");
+  footer.replaceChildren(make("span", {}, shown.name), said ? make("span", { className: "said" }, said) : "",
+    shown.check ? make("span", { className: "check", title: "Drawn at random. The model's answer is hidden until you have given yours." }, "spot check") : "");
 }
 function drawClasses() {
   const guess = new Map(shown ? shown.guess : []);
   const best = shown && shown.guess.length ? shown.guess[0][0] : null;
   const chosen = shown && shown.decision ? shown.decision.label : null;
-  $("classes").replaceChildren(...state.classes.map(({ name }, place) => {
-    const p = guess.get(name);
-    return make("button", {
-      className: `class${name === best ? " best" : ""}${name === chosen ? " chosen" : ""}`,
-      title: name, disabled: !shown, onclick: () => decide("class", name),
-      style: { "--hue": hue(name), "--p": String(p ?? 0) },
-    },
-    place < CLASS_KEYS.length ? make("kbd", {}, CLASS_KEYS[place].toUpperCase()) : dot(name),
-    make("span", { className: "title" }, name),
-    p === undefined ? null : make("span", { className: "p" }, sure(p)));
-  }));
+  state.classes.forEach(({ name }, place) => {
+    const button = buttons.get(name) || makeButton(name);
+    const [key, , share] = button.children;
+    button.className = `class${name === best ? " best" : ""}${name === chosen ? " chosen" : ""}`;
+    button.disabled = !shown;
+    button.style.setProperty("--hue", hue(name));
+    button.style.setProperty("--p", String(guess.get(name) ?? 0));
+    key.textContent = (CLASS_KEYS[place] || "").toUpperCase();
+    key.hidden = place >= CLASS_KEYS.length;
+    share.textContent = guess.has(name) ? sure(guess.get(name)) : "";
+    if ($("classes").children[place] !== button) $("classes").insertBefore(button, $("classes").children[place] || null);
+  });
+  while ($("classes").children.length > state.classes.length) $("classes").lastChild.remove();
   $("class-names").replaceChildren(...state.classes.map(({ name }) => make("option", { value: name })));
   $("class-name").placeholder = state.classes.length ? "New class" : "What is this? Name its class";
+  $("none").style.setProperty("--p", String(guess.get(NONE) ?? 0));
+  $("none").classList.toggle("best", best === NONE);
+  $("none").classList.toggle("chosen", Boolean(shown && shown.decision && shown.decision.kind === "none"));
   for (const id of ["none", "skip", "name-it"]) $(id).disabled = !shown;
+}
+
+const buttons = new Map(); // class to button; one that is pressed while an answer arrives must not go away
+function makeButton(name) {
+  const button = make("button", { title: name, onclick: () => decide("class", name) }, make("kbd"),
+    make("span", { className: "title" }, name), make("span", { className: "p" }));
+  buttons.set(name, button);
+  return button;
 }
 
 // ---- the panels
@@ -252,28 +269,28 @@ function showAll() {
   if (!$("class-list").contains(document.activeElement)) drawClassList();
   drawClasses();
   drawSuspects();
-  if (!typing()) drawStrangers();
+  drawStrangers();
   if (view() === "answers") loadAnswers(true);
 }
 function drawAccuracy() {
-  const now = state.growth.at(-1);
+  const now = state.accuracy.at(-1);
   $("accuracy").replaceChildren(now ? percent(now.accuracy) : "—",
-    make("small", {}, now ? `90 % interval: ${percent(now.low)} to ${percent(now.high)}` : "not known yet"));
+    make("small", {}, now ? `${Math.round(100 * now.low)} to ${percent(now.high)}, from ${count(state.accuracy.length, "spot check")}` : "not known yet"));
   $("brief").textContent = now
     ? `${count(state.n.class, "label")} · expected accuracy ${percent(now.accuracy)} (${Math.round(100 * now.low)} to ${percent(now.high)})`
     : `${count(state.n.class, "label")} · ${state.n.open.toLocaleString("en")} open`;
   $("verdict").className = state.verdict.replace(" ", "-");
   $("verdict").textContent = VERDICTS[state.verdict](state);
-  $("growth").replaceChildren(...(state.growth.length > 1 ? [growthChart()] : []));
+  $("chart").replaceChildren(...(state.accuracy.length > 1 ? [accuracyChart()] : []));
 }
-function growthChart() {
+function accuracyChart() {
   const [W, H, left, right, top, bottom] = [260, 120, 34, 4, 6, 18];
-  const points = state.growth, first = points[0].n_labels, last = points.at(-1).n_labels;
+  const points = state.accuracy, first = points[0].n_decided, last = points.at(-1).n_decided;
   const x = n => left + (W - left - right) * (n - first) / Math.max(1, last - first);
   const y = p => top + (H - top - bottom) * (1 - p);
-  const path = get => points.map(point => `${x(point.n_labels).toFixed(1)},${y(get(point)).toFixed(1)}`);
+  const path = get => points.map(point => `${x(point.n_decided).toFixed(1)},${y(get(point)).toFixed(1)}`);
   const chart = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img" });
-  chart.append(draw("title", {}, `Expected accuracy after ${first} to ${last} labels, with its 90 % interval`));
+  chart.append(draw("title", {}, `Expected accuracy after ${first} to ${last} decisions, with its 90 % interval`));
   for (const p of [0, 0.5, 1]) {
     chart.append(draw("line", { class: "grid-line", x1: left, x2: W - right, y1: y(p), y2: y(p) }),
       draw("text", { x: left - 6, y: y(p) + 4, "text-anchor": "end" }, percent(p)));
@@ -284,7 +301,7 @@ function growthChart() {
     draw("polyline", { class: "line", points: path(p => p.accuracy).join(" ") }),
     draw("circle", { class: "dot", cx: x(last), cy: y(points.at(-1).accuracy), r: 3.5 }),
     draw("text", { x: left, y: H - 3 }, String(first)),
-    draw("text", { x: W - right, y: H - 3, "text-anchor": "end" }, count(last, "label")));
+    draw("text", { x: W - right, y: H - 3, "text-anchor": "end" }, `${last} decided`));
   return chart;
 }
 function drawProgress() {
@@ -334,15 +351,14 @@ function rename(line, old) {
 function content(item) {
   return isImage()
     ? make("img", { alt: item.name, loading: "lazy", src: picture(item, "small") })
-    : make("span", { className: "text" }, item.text || "(empty)");
+    : make("span", { className: "text" }, item.text.trim());
 }
 function what(name, right) {
   return make("span", { className: "what" }, dot(name), make("span", {}, name), make("span", { className: "p" }, right));
 }
 function tile(item) {
   const said = item.decision;
-  const label = said ? { class: what(said.label, "yours"), none: "None of these", skip: "Skipped" }[said.kind]
-    : item.guess.length ? what(item.guess[0][0], sure(item.guess[0][1])) : null;
+  const label = said ? what({ class: said.label, none: NONE, skip: "skipped" }[said.kind], "yours") : item.guess.length ? what(item.guess[0][0], sure(item.guess[0][1])) : null;
   return make("button", { className: "tile", title: item.name, onclick: () => open(item.row) }, content(item), label);
 }
 const empty = text => make("p", { className: "empty" }, text);
@@ -350,8 +366,8 @@ const empty = text => make("p", { className: "empty" }, text);
 async function loadAnswers(again) {
   const only = $("only").value;
   $("only").replaceChildren(make("option", { value: "" }, "every class"),
-    ...state.classes.map(({ name }) => make("option", { value: name }, name)));
-  $("only").value = state.classes.some(({ name }) => name === only) ? only : "";
+    ...[...state.classes.map(({ name }) => name), NONE].map(name => make("option", { value: name }, name)));
+  $("only").value = only === NONE || state.classes.some(({ name }) => name === only) ? only : "";
   page = { list: $("list").value, only: $("only").value, items: again ? [] : page.items };
   const query = new URLSearchParams({ list: page.list, offset: page.items.length, ...(page.only && { class: page.only }) });
   const mine = page;
@@ -366,20 +382,29 @@ async function loadAnswers(again) {
     explain(error);
   }
 }
+const drawn = {}; // what each list was last made of; a list that has not changed stays, with what is chosen in it
+function unchanged(name, content) {
+  const now = JSON.stringify(content);
+  const same = drawn[name] === now;
+  drawn[name] = now;
+  return same;
+}
 function drawSuspects() {
+  if (unchanged("suspects", state.suspects)) return;
   $("suspect-list").replaceChildren(...state.suspects.map(item => make("article", { className: "tile" }, content(item),
-    what(item.decision.label, `fits: ${sure(item.p)}`),
+    what(item.decision.label ?? NONE, `fits: ${sure(item.p)}`),
     make("div", { className: "row" },
-      make("button", { onclick: () => change("decide", { rows: [item.row], kind: "class", label: item.decision.label }) }, "It is right"),
+      make("button", { onclick: () => change("decide", { rows: [item.row], ...item.decision }) }, "It is right"),
       make("button", { onclick: () => open(item.row) }, "Change")))));
   if (!state.suspects.length) $("suspect-list").append(empty("No label looks wrong."));
 }
 function drawStrangers() {
+  if (unchanged("strangers", [state.strangers, state.n.class + state.n.none < 20])) return;
   const groups = state.strangers.filter(group => group.length);
   $("groups").replaceChildren(...groups.map(drawGroup));
   if (!groups.length) {
-    $("groups").append(empty(state.n.class < 20
-      ? `Strangers can be told apart from 20 labels on; there ${state.n.class === 1 ? "is" : "are"} ${state.n.class}.`
+    $("groups").append(empty(state.n.class + state.n.none < 20
+      ? "Strangers can be told apart from 20 labels on."
       : "Nothing is unlike what you have labelled."));
   }
 }
@@ -448,7 +473,6 @@ function choose(name) {
     $(`tab-${other}`).setAttribute("aria-selected", String(other === name));
   }
   if (name === "answers") loadAnswers(true);
-  if (name === "strangers") drawStrangers();
   if (name === "export") drawExports();
 }
 function press(event) {
@@ -462,7 +486,7 @@ function press(event) {
   const onButton = document.activeElement.tagName === "BUTTON" && ["enter", " "].includes(key);
   if (onButton) return;
   const actions = { 0: () => decide("none"), s: () => decide("skip"), u: undo, n: () => $("class-name").focus() };
-  if (key === "enter" && shown && shown.guess.length) actions.enter = () => decide("class", shown.guess[0][0]);
+  if (key === "enter" && shown && shown.guess.length) actions.enter = () => accept(shown.guess[0][0]);
   if (key.length === 1 && place >= 0 && place < state.classes.length) actions[key] = () => decide("class", state.classes[place].name);
   if (!actions[key]) return;
   event.preventDefault();

@@ -12,6 +12,8 @@ _EXTRAS = {
     "submitit": "slurm",
     "ray": "ray",
     "tensorboard": "tensorboard",
+    "starlette": "app",
+    "uvicorn": "app",
 }
 
 

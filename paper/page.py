@@ -40,7 +40,7 @@ def draw_diagrams(place: str, stem: Path) -> None:
 
 
 def draw_detection(place: str, stem: Path) -> None:
-    """AUROC of finding queries of unknown classes, with bootstrap 95 % intervals: the method's own score, the paper's."""
+    """AUROC of finding queries of unknown classes by the method's own score and by the paper's; bootstrap intervals."""
     runs = {run: by for run, by in runs_of(place, BENCHMARK).items() if "out-of-episode" in by}
     figure, (axis,) = new_figure(1, 1, (7.0, 0.9 + 0.42 * len(runs)))
     bars = ((-0.2, "auroc_own", "own score", "#009E73"), (0.2, "auroc", "-max logit", "#BBBBBB"))

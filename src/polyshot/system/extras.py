@@ -12,8 +12,6 @@ _EXTRAS = {
     "submitit": "slurm",
     "ray": "ray",
     "tensorboard": "tensorboard",
-    "starlette": "app",
-    "uvicorn": "app",
 }
 
 

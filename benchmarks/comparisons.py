@@ -3,7 +3,8 @@
 5-way 5-shot tasks of the held-out classes of CLINC150 and CUB: episodes 0, 1, ... of the estimator's benchmark, which
 are a function of their number. Every tool is used as its documentation shows it, with no setting chosen on these tasks.
 Each gets the same 25 labelled vectors and 75 queries. Tools that are not installed are left out, and the table says so.
-Writes benchmarks/results/comparisons.json and the tables of docs/comparisons.md.
+Writes benchmarks/results/comparisons.json and the tables of docs/comparisons.md. SetFit learns from
+sentences: benchmarks.comparisons_setfit.
 """
 
 import argparse
@@ -114,8 +115,7 @@ SETS = (
 )
 
 
-def measure_probabilities(probs: np.ndarray, tasks: list[Episode]) -> dict[str, float]:
-    labels = np.concatenate([task.labels for task in tasks])
+def measure_probabilities(probs: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     return {
         "accuracy": accuracy(probs, labels),
         "log_loss": -log_likelihood(probs.clip(1e-12), labels),
@@ -123,8 +123,7 @@ def measure_probabilities(probs: np.ndarray, tasks: list[Episode]) -> dict[str, 
     }
 
 
-def measure_sets(sets: np.ndarray, tasks: list[Episode]) -> dict[str, float]:
-    labels = np.concatenate([task.labels for task in tasks])
+def measure_sets(sets: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     covered, sizes = sets[np.arange(len(labels)), labels], sets.sum(1)
     return {
         "coverage": float(covered.mean()),
@@ -140,7 +139,8 @@ def run(tool: Tool, tasks: list[Episode], measure: Callable[..., dict[str, float
     start = time.process_time()
     answers = [tool.answer(task) for task in tasks]
     seconds = time.process_time() - start
-    figures = measure(np.concatenate(answers), tasks) | {"ms": 1e3 * seconds / len(tasks)}
+    labels = np.concatenate([task.labels for task in tasks])
+    figures = measure(np.concatenate(answers), labels) | {"ms": 1e3 * seconds / len(tasks)}
     return {name: round(value, 4) for name, value in figures.items()}
 
 

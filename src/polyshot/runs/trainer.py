@@ -193,7 +193,10 @@ def train(
             elif team.leads:
                 folder.create(config, method.space, threads or torch.get_num_threads(), trainer.state())
             title = f"{config.method} on {config.scenario}"
-            with Progress(title, trainer.total, trainer.done, quiet=quiet or not team.leads) as bar:
+            with Progress(
+                title, trainer.total, trainer.done, quiet=quiet or not team.leads,
+                first="(the first step after an installation compiles for up to a minute)",
+            ) as bar:  # fmt: skip
                 _run(trainer, sampler, validation, team, folder, bar, callbacks)
     return out
 

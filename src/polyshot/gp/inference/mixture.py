@@ -8,17 +8,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyshot.gp.inference.tied_propagation import TiedConditional
+from polyshot.gp.inference.tied_propagation import KernelMatrix, TiedPosterior, tied_conditional
 from polyshot.gp.models.base import chain_chunks
 from polyshot.gp.models.one_vs_each import OneVsEachConditional, OneVsEachGP
 from polyshot.gp.models.posterior import Sites, one_hot
 
 
 class Queries(NamedTuple):
-    """Some queries: which rows of all they are, their covariances with the support set, and their variances."""
+    """Some queries: which rows of all they are, what the weights multiply, and their variances.
+
+    The weights multiply the covariances with the support set or, if K is a FactoredKernel, the features.
+    """
 
     rows: slice
-    K_star: Float[Tensor, "q n"]
+    K_star: Float[Tensor, "q k"]
     k_star_star: Float[Tensor, "q"]
 
 
@@ -29,15 +32,15 @@ class SiteMixture:
     `tied` says that the site precisions of an example are the same for all classes (and M = 1), which is cheaper.
     """
 
-    K: Float[Tensor, "n n"]
+    K: KernelMatrix
     y: Int[Tensor, "n"]
     sites: Sites
     tied: bool
 
-    def conditionals(self) -> Iterator[TiedConditional | OneVsEachConditional]:
+    def conditionals(self) -> Iterator[TiedPosterior | OneVsEachConditional]:
         """p(f | X, Y, sites), for as many chains at once as the memory allows."""
         if self.tied:
-            yield TiedConditional.of(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
+            yield tied_conditional(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
         else:
             for part in chain_chunks(self.sites):
                 yield OneVsEachGP().condition(self.K, self.y, part)

@@ -213,7 +213,7 @@ def _class_weights(phi: Tensor, y: Tensor, w: Tensor, n_way: int) -> list[_Class
     d = phi.shape[1]
     scaled = w.sqrt()[:, None] * phi
     sizes = y.bincount(minlength=n_way).tolist()
-    groups = y.argsort(stable=True).split(sizes)
+    groups = torch.split(y.argsort(stable=True), sizes)
     precision = scaled.mT @ scaled
     precision.diagonal().add_(1.0)
     L_M = cholesky(precision)

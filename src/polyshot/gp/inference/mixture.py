@@ -40,16 +40,28 @@ class SiteMixture:
     def conditionals(self) -> Iterator[TiedPosterior | OneVsEachConditional]:
         """p(f | X, Y, sites), for as many chains at once as the memory allows."""
         if self.tied:
-            yield tied_conditional(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
+            yield self.tied_conditional()
         else:
             for part in chain_chunks(self.sites):
-                yield OneVsEachGP().condition(self.K, self.y, part)
+                yield OneVsEachGP().condition(self.K, self.y, part)  # type: ignore[arg-type]  # a matrix, if not tied
+
+    def tied_conditional(self) -> TiedPosterior:
+        """p(f | X, Y, sites) of tied sites."""
+        return tied_conditional(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
 
     def weights(self) -> Float[Tensor, "n c"]:
         """The weights a of the mean logits K_* a, averaged over the chains."""
         n_chains, *shape = self.sites.omega.shape
         sums = [conditional.a.reshape(-1, *shape).sum(0) for conditional in self.conditionals()]
         return torch.stack(sums).sum(0) / n_chains
+
+    def example_weights(self) -> Float[Tensor, "n c"]:
+        """The weights a = A^T (kappa - w psi) of the examples for tied sites, also where `weights` are of features."""
+        psi = self.tied_conditional().contrasts()[0]
+        slope = self.sites.kappa[0] - self.sites.omega[0] * psi
+        own = one_hot(self.y, slope.shape[1])
+        slope = torch.where(own, 0.0, slope)
+        return torch.where(own, slope.sum(-1, keepdim=True), -slope)
 
     def covariance(
         self, mean: Float[Tensor, "q c"], queries: Callable[[int], Iterable[Queries]]

@@ -84,7 +84,7 @@ class _Sweep(NamedTuple):
         psi, variance = posterior.contrasts()
         variance = variance.clamp(min=1e-12)
         rows_at_once = max(1, _NUMBERS_AT_ONCE // kappa.shape[1])
-        chunks = zip(*(x.split(rows_at_once) for x in (psi, variance, there, w, kappa)), strict=True)
+        chunks = zip(*(torch.split(x, rows_at_once) for x in (psi, variance, there, w, kappa)), strict=True)
         scales, *others = zip(*(_matched(*chunk) for chunk in chunks), strict=True)
         new_w, new_kappa, improper, left = (torch.cat(x) for x in others)
         log_evidence = posterior.log_integral + sum(scales)

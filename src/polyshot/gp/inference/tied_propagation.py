@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.gp.inference.feature_propagation import FactoredKernel, FeatureConditional
-from polyshot.gp.inference.moment_matching import log_scales, match_moments
+from polyshot.gp.inference.moment_matching import TiedMatch, match_tied
 from polyshot.gp.inference.propagation import fit_propagation
 from polyshot.gp.inference.site_steps import AcceleratedSteps, DampedSteps, TiedSites
 from polyshot.gp.inference.tied_conditional import TiedConditional
@@ -34,7 +34,6 @@ KernelMatrix = Float[Tensor, "n n"] | FactoredKernel
 """K itself, or the features whose inner products it has."""
 TiedPosterior = TiedConditional | FeatureConditional
 
-_NUMBERS_AT_ONCE = 2**20
 _RESIDUAL, _MOST_OPERATIONS = 10.0, 3e8  # the residual in tolerances; operations per sweep of the general fallback
 
 
@@ -74,43 +73,15 @@ class _Sweep(NamedTuple):
     psi: Tensor
     deviation: Tensor
     log_evidence: float
-    matched: TiedSites
-    improper: Tensor
-    left: Tensor
+    matched: TiedMatch
 
     @staticmethod
-    def of(K: KernelMatrix, y: Tensor, there: Tensor, w: Tensor, kappa: Tensor) -> "_Sweep":
+    def of(K: KernelMatrix, y: Tensor, w: Tensor, kappa: Tensor) -> "_Sweep":
         posterior = tied_conditional(K, y, w, kappa)
         psi, variance = posterior.contrasts()
         variance = variance.clamp(min=1e-12)
-        rows_at_once = max(1, _NUMBERS_AT_ONCE // kappa.shape[1])
-        chunks = zip(*(torch.split(x, rows_at_once) for x in (psi, variance, there, w, kappa)), strict=True)
-        scales, *others = zip(*(_matched(*chunk) for chunk in chunks), strict=True)
-        new_w, new_kappa, improper, left = (torch.cat(x) for x in others)
-        log_evidence = posterior.log_integral + sum(scales)
-        return _Sweep(posterior, psi, variance.sqrt_(), log_evidence, (new_w, new_kappa), improper, left)
-
-    def residual(self, w: Tensor, kappa: Tensor) -> float:
-        """How many standard deviations the full change of a site alone would move its psi, at most."""
-        new_w, new_kappa = self.matched
-        shift = (new_kappa - kappa - self.psi * (new_w - w)[:, None]) / (self.left + new_w[:, None])
-        return float((shift / self.deviation).abs().max())
-
-
-def _matched(
-    psi: Tensor, variance: Tensor, there: Tensor, w: Tensor, kappa: Tensor
-) -> tuple[float, Tensor, Tensor, Tensor, Tensor]:
-    """The logarithm of the sites' scales, new sites, which cavities are improper, and the precisions of the cavities.
-
-    The cavity is everything but the site itself. Where the shared precision is too large for it, use a wide one.
-    """
-    precision = 1 / variance
-    left = torch.maximum(precision - w[:, None], 1e-3 * precision)
-    mean, spread = (psi * precision - kappa) / left, 1 / left
-    omega, new_kappa, log_z = match_moments(mean, spread, there, tied=True)
-    scales = torch.where(there, log_scales(log_z, mean, spread, w[:, None], kappa), 0.0)
-    improper = (there & (precision - w[:, None] < left)).any(-1)
-    return float(scales.sum()), omega.amax(-1), new_kappa, improper, left
+        matched = match_tied(psi, variance, y, w, kappa)
+        return _Sweep(posterior, psi, variance.sqrt_(), posterior.log_integral + matched.log_scale, matched)
 
 
 def tied_conditional(K: KernelMatrix, y: Tensor, w: Tensor, kappa: Tensor) -> TiedPosterior:
@@ -161,19 +132,20 @@ def fit_tied_propagation(
     check_positive_count("max_sweeps", max_sweeps)
     there = ~one_hot(y, n_way)
     prior = (2 * K.diagonal())[:, None].expand(there.shape)
-    omega, kappa, _ = match_moments(torch.zeros_like(prior), prior, there, tied=True)
-    beginning = omega.amax(-1), kappa
+    nothing = torch.zeros_like(prior)
+    first = match_tied(nothing, prior, y, nothing[:, 0], nothing)
+    beginning = first.w, first.kappa
     unit = prior.sqrt().clamp(min=1e-6)
-    fit, posterior = _iterate(K, y, there, start or beginning, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+    fit, posterior = _iterate(K, y, start or beginning, AcceleratedSteps(there, unit), tolerance, max_sweeps)
     n_sweeps = fit.n_sweeps
     if not fit.converged:
-        fit, posterior = _iterate(K, y, there, beginning, DampedSteps(), tolerance, 4 * max_sweeps)
+        fit, posterior = _iterate(K, y, beginning, DampedSteps(), tolerance, 4 * max_sweeps)
         n_sweeps += fit.n_sweeps
     if not fit.converged and n_way * len(y) ** 3 <= _MOST_OPERATIONS:
         matrix = K.matrix() if isinstance(K, FactoredKernel) else K
         general = fit_propagation(OneVsEachGP(), matrix, y, n_way).sites
         sites = general.omega[0].sum(-1) / (n_way - 1), general.kappa[0]
-        fit, posterior = _iterate(K, y, there, sites, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+        fit, posterior = _iterate(K, y, sites, AcceleratedSteps(there, unit), tolerance, max_sweeps)
         n_sweeps += fit.n_sweeps
     return fit._replace(n_sweeps=n_sweeps), posterior
 
@@ -181,7 +153,6 @@ def fit_tied_propagation(
 def _iterate(
     K: KernelMatrix,
     y: Tensor,
-    there: Tensor,
     sites: TiedSites,
     steps: AcceleratedSteps | DampedSteps,
     tolerance: float,
@@ -190,13 +161,13 @@ def _iterate(
     """Sweep until a full step is small and the log evidence has settled below zero, or the steps are given up."""
     before, moved, last = torch.zeros_like(sites[1]), np.inf, np.inf
     for n_sweeps in range(1, max_sweeps + 1):
-        sweep = _Sweep.of(K, y, there, *sites)
+        sweep = _Sweep.of(K, y, *sites)
         previous, moved = moved, float(((sweep.psi - before).abs() / sweep.deviation).max())
         small = tolerance * steps.share
         settled = moved <= small and abs(sweep.log_evidence - last) <= 3 * small and sweep.log_evidence <= 0
-        converged = settled and sweep.residual(*sites) <= _RESIDUAL * tolerance
+        converged = settled and sweep.matched.residual <= _RESIDUAL * tolerance
         before, last = sweep.psi, sweep.log_evidence
-        following = None if converged else steps.next(sites, sweep.matched, sweep.improper, moved > previous)
+        following = None if converged else steps.next(sites, sweep.matched, moved > previous)
         if following is None or n_sweeps == max_sweeps:
             break
         sites = following

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri
 from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.gp.arrays import as_array
-from polyshot.gp.models.posterior import Logits, cholesky, one_hot
+from polyshot.gp.models.posterior import Logits, cholesky
 from polyshot.gp.validation import NOT_DEFINITE, check_query
 
 
@@ -70,46 +71,55 @@ class TiedConditional(LeaveOneOut):
     ) -> "TiedConditional":
         """The posterior given sites with precision w_i and kappa_ic (zero at the own class)."""
         n, n_way = kappa.shape
-        Y = one_hot(y, n_way).to(K)
-        root = w.sqrt()
+        covariance, precision, coefficients, labels = (as_array(x) for x in (K, w, kappa, y))
+        own = labels[:, None] == np.arange(n_way)
+        root = np.sqrt(precision)
         outer = root[:, None] * root
-        H = outer * K
-        H.diagonal().add_(1.0)
+        H = outer * covariance
+        H.flat[:: n + 1] += 1.0
         inverse, log_det_H = _inverse(H)
-        H_S = inverse / n_way - inverse * (y[:, None] == y)
-        H_S.diagonal().add_(1.0)
-        inverse_S, log_det_S = _inverse(H_S)
-        P, S = inverse.mul_(outer), inverse_S.div_(outer)
-        b = Y * kappa.sum(-1, keepdim=True) - kappa  # A^T kappa
-        shrunk = b / w[:, None]
-        own_mean = (Y * (b - P @ shrunk)).sum(-1, keepdim=True)
-        a = P @ (shrunk - (Y - 1 / n_way) * (S @ own_mean))
-        f = K @ a
+        H_S = inverse / n_way - inverse * (labels[:, None] == labels)
+        H_S.flat[:: n + 1] += 1.0
+        S, log_det_S = _inverse(H_S)
+        P = np.multiply(inverse, outer, out=inverse)
+        S /= outer
+        b = own * coefficients.sum(-1, keepdims=True) - coefficients  # A^T kappa
+        shrunk = b / precision[:, None]
+        own_mean = (own * (b - P @ shrunk)).sum(-1, keepdims=True)
+        a = P @ (shrunk - (own - 1 / n_way) * (S @ own_mean))
+        f = covariance @ a
         log_det = (n_way - 1) * log_det_H + n * np.log(n_way) + log_det_S
-        return TiedConditional(K, y, w, P, S, a, f, float((b * f).sum() - log_det) / 2)
+        matrices = torch.from_numpy(P).to(K.device), torch.from_numpy(S).to(K.device)
+        means = torch.from_numpy(a).to(K.device), torch.from_numpy(f).to(K.device)
+        return TiedConditional(K, y, w, *matrices, *means, float((b * f).sum() - log_det) / 2)
 
     def contrasts(self) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
         """Mean and variance of psi = f_y - f_c for every example of the support set."""
-        n_way = self.a.shape[-1]
-        H = self.P / -self.w[:, None]
-        H.diagonal().add_(1.0)  # K P
-        left = self.K.diagonal() - (H * self.K).sum(-1)
-        order, bounds = _by_class(self.y, n_way)
-        H, S, y = H[order][:, order], self.S[order][:, order], self.y[order]
-        within, coupled = torch.zeros_like(self.f), torch.empty_like(H)
+        K, P, S, w, f, y = (as_array(x) for x in (self.K, self.P, self.S, self.w, self.f, self.y))
+        n, n_way = f.shape
+        H = P / -w[:, None]
+        H.flat[:: n + 1] += 1.0  # K P
+        left = K.diagonal() - np.einsum("ij,ij->i", H, K)
+        order = y.argsort(kind="stable")
+        H, S, y = H[np.ix_(order, order)], S[np.ix_(order, order)], y[order]
+        within, across, coupled = np.zeros((n, n_way)), np.zeros((n, n_way)), np.empty_like(H)
+        bounds = np.searchsorted(y, np.arange(n_way + 1))
+        classes = [(c, slice(bounds[c], bounds[c + 1])) for c in np.flatnonzero(np.diff(bounds))]
         # S couples an example's own class with every class; class by class, to save memory.
-        for c in np.flatnonzero(np.diff(bounds)):
-            own_class = slice(bounds[c], bounds[c + 1])
-            part = H[:, own_class]
-            within[:, c] = ((part @ S[own_class, own_class]) * part).sum(-1)
-            torch.mm(part[own_class], S[own_class], out=coupled[own_class])
-        across = torch.zeros_like(within).index_add_(1, y, coupled.mul_(H))
-        Y = one_hot(self.y, n_way).to(H)
+        for c, members in classes:
+            part = H[:, members]
+            within[:, c] = np.einsum("ij,ij->i", part @ S[members, members], part)
+            np.matmul(part[members], S[members], out=coupled[members])
+        coupled *= H
+        for c, members in classes:
+            across[:, c] = coupled[:, members].sum(1)
         back = order.argsort()
-        within, across = within[back], across[back]
-        psi, known = ((Y * x).sum(-1, keepdim=True) for x in (self.f, within))
-        variance = 2 * left[:, None] - known - within + 2 * across
-        return psi - self.f, torch.where(Y > 0, 0.0, variance)
+        within, across, y = within[back], across[back], y[back]
+        each = np.arange(n)
+        variance = (2 * left - within[each, y])[:, None] - within + 2 * across
+        variance[each, y] = 0.0
+        psi = f[each, y][:, None] - f
+        return torch.from_numpy(psi).to(self.f.device), torch.from_numpy(variance).to(self.f.device)
 
     def query(self, K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]) -> Logits:
         """Mean and full C x C covariance of the query logits, as one chain."""
@@ -129,15 +139,16 @@ class TiedConditional(LeaveOneOut):
         return self.query(self.K[rows], self.K.diagonal()[rows])
 
 
-def _inverse(H: Tensor) -> tuple[Tensor, float]:
+def _inverse(H: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     """Inverse and log-determinant of a positive definite matrix, by scipy's faster LAPACK; overwrites H."""
-    L, not_definite = dpotrf(as_array(H).T, lower=1, clean=0, overwrite_a=1)
+    L, not_definite = dpotrf(H.T, lower=1, clean=0, overwrite_a=1)
     if not_definite:
         raise InputError(NOT_DEFINITE)
     log_det = 2 * float(np.log(L.diagonal()).sum())
-    upper = torch.from_numpy(dpotri(L, lower=1, overwrite_c=1)[0].T).to(H.device)
-    inverse = upper.triu()
-    return inverse.add_(upper.triu(1).mT), log_det
+    upper = dpotri(L, lower=1, overwrite_c=1)[0].T
+    inverse: NDArray[np.float64] = np.triu(upper)
+    inverse += np.triu(upper, 1).T
+    return inverse, log_det
 
 
 def _by_class(y: Tensor, n_way: int) -> tuple[Tensor, np.ndarray]:

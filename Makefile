@@ -1,7 +1,9 @@
 # Two commands are enough: `make demo` and `make test`. Both set up .venv on their own.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
+EMPTY := build/empty/$(SCRIPTS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Real data for tests and results, where it lies beside the checkout.
@@ -35,10 +37,11 @@ docs: $(VENV)/.dev
 
 release-check: $(BIN)/python
 	rm -rf dist build/empty
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/empty
-	build/empty/bin/pip install --quiet -c constraints.txt "$$(ls dist/*.whl)[cli,text]"
-	cd build && empty/bin/polyshot --version && empty/bin/polyshot methods
+	$(EMPTY)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		"$$(ls dist/polyshot-*.whl)[text,images,cli,figures]"
+	$(EMPTY)/python -P tests/readme_doors.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -20,6 +20,7 @@ from polyshot.system.files import write_atomically
 
 _FORMAT = "polyshot classify 1"
 _FIELDS = {"format", "kind", "encoder", "digest", "names", "contents", "model"}
+_ITEMS = "items"  # the kind of items, among the metadata of the model's file
 _EXCERPT = 120  # characters of a text
 
 
@@ -108,7 +109,9 @@ class ItemClassifier:
         text = self.examples.contents[example] if self.kind == "text" else self.examples.names[example]
         return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}…"
 
-    def answer(self, queries: Items, levels: Levels | None = None) -> tuple[list[Answer], dict[int, str]]:
+    def answer(
+        self, queries: Items, levels: Levels | None = None, *, cache: Any = "default"
+    ) -> tuple[list[Answer], dict[int, str]]:
         """Answers about the queries that can be used, and the reasons why the others cannot.
 
         Parameters
@@ -116,6 +119,8 @@ class ItemClassifier:
         queries : Items
             Of the kind that the classifier was made from.
         levels : Levels, optional
+        cache : "default", path or None
+            Where the vectors of texts and images are kept; None keeps none.
 
         Returns
         -------
@@ -126,7 +131,7 @@ class ItemClassifier:
         levels = levels or Levels()
         if queries.kind != self.kind:
             raise InputError(f"the model classifies {self.kind}, and the queries are {queries.kind}")
-        encoded = encode(queries, self.encoder)
+        encoded = encode(queries, self.encoder, cache=cache)
         names = [queries.names[row] for row in encoded.rows]
         answers = self._answers(names, encoded.vectors[encoded.rows], levels) if names else []
         return answers, encoded.failures
@@ -178,7 +183,7 @@ class ItemClassifier:
         if self.encoder is not None and not isinstance(self.encoder, str):
             raise InputError("only a model whose encoder has a name can be saved; a function is not kept in a file")
         path = Path(path)
-        self.model.save(path)
+        self.model.save(path, metadata={_ITEMS: self.kind})
         record = {
             "format": _FORMAT,
             "kind": self.kind,
@@ -192,7 +197,7 @@ class ItemClassifier:
 
     @classmethod
     def load(cls, path: str | Path) -> "ItemClassifier":
-        """Read a model that `save` wrote; nothing is unpickled.
+        """Read a model that `save` wrote, or that `OneVsEachClassifier.save` did; nothing is unpickled.
 
         Parameters
         ----------
@@ -201,11 +206,16 @@ class ItemClassifier:
         Returns
         -------
         ItemClassifier
+            Of vectors, if it was an OneVsEachClassifier that wrote the file.
         """
         path = Path(path)
         if not path.is_file():
             raise DataError(f"{path}: no such model; `polyshot classify --save` writes one")
-        record, model = _read_record(record_path(path)), OneVsEachClassifier.load(path)
+        model = OneVsEachClassifier.load(path)
+        if not record_path(path).exists() and _ITEMS not in model.metadata_:
+            fitted = model.fitted_.examples
+            return cls(model, None, Items.of("vectors", fitted.X, [f"example {row + 1}" for row in fitted.rows]))
+        record = _read_record(record_path(path))
         if record["model"] != _checksum(path) or len(record["names"]) != len(model.fitted_.examples.X):
             raise DataError(f"{path}: does not belong to {record_path(path)}; copy both files, or save it again")
         if record["digest"] != encoder_digest(record["kind"], record["encoder"]):

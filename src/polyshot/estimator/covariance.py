@@ -99,7 +99,7 @@ class Covariance:
 
     def __call__(self, x: Float[Tensor, "q d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "q n"]:
         """Covariance of every row of x with every row of z."""
-        return self._evaluated(self._inputs(x), self._inputs(z)) / self.size
+        return self._evaluated(self.inputs(x), self.inputs(z)) / self.size
 
     def features(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q e"]:
         """Vectors whose inner products are the covariances, for kernels that have them."""
@@ -110,7 +110,7 @@ class Covariance:
 
     def diagonal(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
         """Variance of every row of x."""
-        x = self._inputs(x)
+        x = self.inputs(x)
         kernel = self._kernel()
         if isinstance(kernel, Kernel):
             with torch.no_grad(), _blamed_on_the_kernel():
@@ -134,7 +134,8 @@ class Covariance:
             )
         return K
 
-    def _inputs(self, x: Tensor) -> Tensor:
+    def inputs(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """The rows as the kernel is given them."""
         if not isinstance(self.kernel, str):
             return x
         if self.kernel in DIRECTIONAL:

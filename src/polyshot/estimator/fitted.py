@@ -19,7 +19,7 @@ from polyshot.estimator.projection import Projection, scaled, with_constant
 from polyshot.gp import FactoredKernel, KernelMatrix, Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
 
 CHUNK_NUMBERS = 2**22
-_NEAREST = 16.0  # prior standard deviations; docs/estimator.md
+NEAREST = 16.0  # prior standard deviations; docs/estimator.md
 _TOO_LARGE = "X has rows too large for the kernel: their posterior mean"
 Infer = Callable[[KernelMatrix, Any, int, Start | None], Inferred]
 
@@ -147,7 +147,7 @@ class FittedModel:
         if self.covariance.fades:
             nearest = torch.cat([K_star.amax(1) for _, K_star in self._covariances(X)])
             deviation = np.exp(self.log_scale / 2)
-            score += _NEAREST * (deviation - nearest / deviation)
+            score += NEAREST * (deviation - nearest / deviation)
         return score
 
     def weights_with_none(self) -> Float[Tensor, "n d"]:

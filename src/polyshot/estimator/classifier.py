@@ -21,11 +21,10 @@ from polyshot.estimator.explanations import Explanations
 from polyshot.estimator.fitted import Examples, FittedModel
 from polyshot.estimator.inference import INFERENCES, ChainOptions, Inferred, Start
 from polyshot.estimator.inputs import checked_rows, joined_labels
-from polyshot.estimator.memory import check_memory
+from polyshot.estimator.memory import resources
 from polyshot.estimator.pool import check_unlabeled, labelled_and_pool, pool_of, unlabelled_rows
 from polyshot.estimator.projection import n_features
 from polyshot.gp import KernelMatrix
-from polyshot.system.threads import few_threads
 
 _LARGEST_LOG_SCALE = 20.0  # exp(20) leaves half of the digits of a double
 
@@ -288,12 +287,7 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         return INFERENCES[self.inference].fit(K, y, n_way, start, self._options())
 
     def _resources(self, n: int, n_way: int, by_features: int) -> Any:
-        """Memory enough, or an error; and threads, if the work is worth them."""
-        options = self._options()
-        check_memory(self.inference, n, n_way, self.n_features_in_, options, by_features)
-        systems = INFERENCES[self.inference].systems(n_way, options.n_chains)
-        by_matrix = n**2 * max(systems * n, self.n_features_in_)
-        return few_threads(n * by_features**2 if by_features else by_matrix)
+        return resources(self.inference, n, n_way, self.n_features_in_, self._options(), by_features)
 
     def _fit_from_scratch(self, examples: Examples, pool: NDArray[np.float64]) -> FittedModel:
         log_scale = None if isinstance(self.log_scale, str) else float(self.log_scale)

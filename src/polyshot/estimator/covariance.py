@@ -106,7 +106,7 @@ class Covariance:
         kernel = self._kernel()
         assert isinstance(kernel, Kernel)
         with torch.no_grad(), _blamed_on_the_kernel():
-            return kernel.features(self._inputs(x)).double() / float(np.sqrt(self.size))
+            return kernel.features(self.inputs(x)).double() / float(np.sqrt(self.size))
 
     def diagonal(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
         """Variance of every row of x."""
@@ -140,7 +140,7 @@ class Covariance:
             return x
         if self.kernel in DIRECTIONAL:
             x = unit_rows(x.sign() * x.abs().sqrt() if self.roots else x)
-            return x - self.centre * (x != 0).any(-1, keepdim=True)
+            return x.addcmul_(self.centre, x.any(-1, keepdim=True).to(x), value=-1)
         return (x - self.centre) / self.unit
 
 

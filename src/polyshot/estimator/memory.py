@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from polyshot.errors import InputError
 from polyshot.estimator.inference import INFERENCES, ChainOptions
 from polyshot.gp import NUMBERS_AT_ONCE
+from polyshot.system.threads import few_threads
 
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -36,10 +38,10 @@ def memory_bytes() -> float:
     return min(sizes)
 
 
-def check_memory(
-    inference: str, n: int, n_way: int, n_features: int, options: ChainOptions, by_features: int = 0
-) -> None:
-    """Refuse a fit that would not fit into memory."""
+def resources(
+    inference: str, n: int, n_way: int, n_features: int, options: ChainOptions, by_features: int
+) -> AbstractContextManager[None]:
+    """Memory enough for a fit, or an error; and threads, if the work is worth them."""
     needed = needed_bytes(inference, n, n_way, n_features, options, by_features)
     available = memory_bytes()
     if needed > 0.8 * available:
@@ -49,3 +51,5 @@ def check_memory(
             f"{n:,} examples of {n_way:,} classes need about {needed / 2**30:,.1f} GB with inference={inference!r}, "
             f"but this machine has {available / 2**30:,.1f} GB; fit fewer examples per class{advice}"
         )
+    by_matrix = n**2 * max(INFERENCES[inference].systems(n_way, options.n_chains) * n, n_features)
+    return few_threads(n * by_features**2 if by_features else by_matrix)

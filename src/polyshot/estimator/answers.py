@@ -185,6 +185,6 @@ class Answers:
         check_is_fitted(self)
         now = copy(self)
         model, queries = now._fitted, np.ascontiguousarray(checked_features(now, X))
-        n = len(model.weights)
+        n = len(model.examples.X)
         with few_threads(max(queries.size * n, refits * n**3)):
             return ask(model, torch.tensor(queries))

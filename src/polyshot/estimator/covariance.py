@@ -56,8 +56,7 @@ class Covariance:
     @staticmethod
     def of(kernel: KernelLike, X: Float[Tensor, "n d"]) -> "Covariance":
         """Centre, unit and size from the support set; the user's own kernel gets the features as they are."""
-        if isinstance(kernel, str) and kernel == "auto":
-            kernel = "cosine" if X.shape[1] >= _FEWEST_OF_AN_EMBEDDING else "rbf"
+        kernel = resolved(kernel, X.shape[1])
         nothing = torch.zeros(X.shape[1], dtype=X.dtype)
         roots, centre, unit, intercept = False, nothing, 1.0, 0.0
         if isinstance(kernel, str):
@@ -102,6 +101,13 @@ class Covariance:
         """Covariance of every row of x with every row of z."""
         return self._evaluated(self.inputs(x), self.inputs(z)) / self.size
 
+    def features(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q e"]:
+        """Vectors whose inner products are the covariances, for kernels that have them."""
+        kernel = self._kernel()
+        assert isinstance(kernel, Kernel)
+        with torch.no_grad(), _blamed_on_the_kernel():
+            return kernel.features(self.inputs(x)).double() / float(np.sqrt(self.size))
+
     def diagonal(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
         """Variance of every row of x."""
         x = self.inputs(x)
@@ -134,8 +140,15 @@ class Covariance:
             return x
         if self.kernel in DIRECTIONAL:
             x = unit_rows(x.sign() * x.abs().sqrt() if self.roots else x)
-            return x - self.centre * (x != 0).any(-1, keepdim=True)
+            return x.addcmul_(self.centre, x.any(-1, keepdim=True).to(x), value=-1)
         return (x - self.centre) / self.unit
+
+
+def resolved(kernel: KernelLike, n_features: int) -> KernelLike:
+    """What "auto" stands for; every other kernel is itself."""
+    if isinstance(kernel, str) and kernel == "auto":
+        return "cosine" if n_features >= _FEWEST_OF_AN_EMBEDDING else "rbf"
+    return kernel
 
 
 def _typical_distance(X: Tensor) -> float:

@@ -15,11 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyshot.gp import TiedPropagation, climb, leave_one_out_likelihood
+from polyshot.estimator.projection import scaled
+from polyshot.gp import (
+    FactoredKernel,
+    KernelMatrix,
+    TiedPropagation,
+    climb,
+    feature_space_is_cheaper,
+    leave_one_out_likelihood,
+)
 
 
 class ScalePrior(NamedTuple):
@@ -35,7 +43,7 @@ class ScalePrior(NamedTuple):
     power: float
     by_scatter: float = 1.0
 
-    def mean(self, K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int) -> float:
+    def mean(self, K: KernelMatrix, y: Int[Tensor, "n"], n_way: int) -> float:
         """The most probable log-scale for these examples."""
         return self.at(len(y), n_way, scatter(K, y))
 
@@ -56,7 +64,7 @@ _MOST_EXAMPLES, _ENOUGH_SHOTS = 500, 10
 
 
 def choose_log_scale(
-    K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, prior: ScalePrior, intercept: float = 0.0
+    K: KernelMatrix, y: Int[Tensor, "n"], n_way: int, prior: ScalePrior, intercept: float = 0.0
 ) -> tuple[float, TiedPropagation | None]:
     """The log-scale with the best weighted log-likelihood plus log prior, and sites near those of that scale.
 
@@ -70,7 +78,7 @@ def choose_log_scale(
     if len(y) > _MOST_EXAMPLES:
         part = _representatives(y, n_way)
         labels, y_part = np.unique(y[part].numpy(), return_inverse=True)
-        some = K[part][:, part], torch.from_numpy(y_part), len(labels)
+        some = _among(K, part, len(labels)), torch.from_numpy(y_part), len(labels)
         return centre + choose_log_scale(*some, prior, intercept)[0] - prior.mean(*some), None
     fits: dict[int, TiedPropagation] = {}
 
@@ -78,7 +86,7 @@ def choose_log_scale(
         near = min(fits, key=lambda other: abs(other - k), default=None)
         start = None if near is None else (fits[near].w, fits[near].kappa)
         likelihood, fits[k] = leave_one_out_likelihood(
-            np.exp(centre + _STEP * k) * K + intercept, y, n_way, power=prior.power, start=start
+            scaled(K, centre + _STEP * k, intercept), y, n_way, power=prior.power, start=start
         )
         return likelihood - (_STEP * k / prior.deviation) ** 2 / 2
 
@@ -91,11 +99,37 @@ def by_content(X: NDArray[np.float64]) -> list[int]:
     return sorted(range(len(X)), key=lambda i: blake2b(X[i].tobytes()).digest())
 
 
-def scatter(K: Float[Tensor, "n n"], y: Int[Tensor, "n"]) -> float:
+def scatter(K: KernelMatrix, y: Int[Tensor, "n"]) -> float:
     """Standard deviation of the covariances between classes, shrunk as if five more pairs had deviated by 0.1."""
-    between = K[y[:, None] > y]
-    squares = float((between - between.mean()).square().sum()) + _PAIRS_TO_TRUST_A_SCATTER * _TYPICAL_SCATTER**2
-    return float(np.sqrt(squares / (len(between) + _PAIRS_TO_TRUST_A_SCATTER)))
+    if isinstance(K, FactoredKernel):
+        pairs, squares = _between_classes(K.phi, y)
+    else:
+        between = K[y[:, None] > y]
+        pairs, squares = len(between), float((between - between.mean()).square().sum())
+    squares += _PAIRS_TO_TRUST_A_SCATTER * _TYPICAL_SCATTER**2
+    return float(np.sqrt(squares / (pairs + _PAIRS_TO_TRUST_A_SCATTER)))
+
+
+def _between_classes(phi: Tensor, y: Tensor) -> tuple[int, float]:
+    """Number of pairs of examples of different classes, and the sum of their covariances' squared deviations.
+
+    Sums over all ordered pairs less those within classes: sum K = |sum phi|^2 and sum K^2 = |Phi^T Phi|^2.
+    """
+    pairs, total, squares = float(len(y)) ** 2, float(phi.sum(0).square().sum()), float((phi.mT @ phi).square().sum())
+    for rows in torch.split(y.argsort(stable=True), y.bincount().tolist()):
+        part = phi[rows]
+        gram = part.mT @ part if len(part) > part.shape[1] else part @ part.mT
+        pairs, total = pairs - len(part) ** 2, total - float(part.sum(0).square().sum())
+        squares -= float(gram.square().sum())
+    return int(pairs / 2), max(0.0, squares / 2 - total**2 / pairs / 2)
+
+
+def _among(K: Tensor | FactoredKernel, rows: Tensor, n_way: int) -> Tensor | FactoredKernel:
+    """The kernel matrix of some examples, in the form that is cheaper for them."""
+    if not isinstance(K, FactoredKernel):
+        return K[rows][:, rows]
+    part = FactoredKernel(K.phi[rows], K.each_pair)
+    return part if feature_space_is_cheaper(len(rows), part.phi.shape[1], n_way) else part.matrix()
 
 
 def _representatives(y: Int[Tensor, "n"], n_way: int) -> Int[Tensor, "m"]:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
-from polyshot.estimator.fitted import Examples, FittedModel, support_covariance
+from polyshot.estimator.fitted import Examples, FittedModel, kernel_matrix
 from polyshot.estimator.pool import PooledCovariance
+from polyshot.estimator.projection import Projection, scaled
 from polyshot.gp import KERNELS, Deformation, Kernel, SiteMixture, Sites, check_finite_tensor
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.threads import few_threads
@@ -72,6 +73,8 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
     if isinstance(covariance, PooledCovariance):
         tensors |= {"pool": covariance.pool, "landmarks": covariance.landmarks, **covariance.deformation._asdict()}
         header["pool"] = {"share": covariance.share, "size_after": covariance.size_after}
+    if model.projection is not None:
+        tensors |= {"projection.landmarks": model.projection.landmarks, "projection.basis": model.projection.basis}
     if isinstance(covariance.kernel, Kernel):
         tensors |= {f"kernel.{k}": v for k, v in covariance.kernel.state_dict().items()}
     save_checkpoint(path, tensors, header, _FORMAT)
@@ -124,7 +127,12 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         "kappa": (n_chains, n, n_way),
         "weights": (n, n_way),
     }
-    shapes |= {name: (n, n_way + 1) for name in _LATER if name in tensors}
+    by_features = "projection.basis" in tensors
+    if by_features:
+        (m, rank), constant = tensors["projection.basis"].shape, header["covariance"]["intercept"] > 0
+        features = rank or X.shape[1]
+        shapes |= {"projection.landmarks": (m, X.shape[1]), "weights": (features + constant, n_way)}
+    shapes |= {name: (features if by_features else n, n_way + 1) for name in _LATER if name in tensors}
     if "pool" in header:
         m, rank = tensors["basis"].shape
         shapes |= {
@@ -184,12 +192,16 @@ def _rebuilt(
         covariance: Covariance = PooledCovariance(**known)
     else:
         covariance = Covariance(**known)
-    K = np.exp(header["log_scale"]) * support_covariance(covariance, examples.X) + covariance.intercept
+    projection = None
+    if "projection.basis" in tensors:
+        projection = Projection(covariance, tensors["projection.landmarks"], tensors["projection.basis"])
+    K = scaled(kernel_matrix(covariance, projection, examples.X), header["log_scale"], covariance.intercept)
     classifier.fitted_ = FittedModel(
         examples,
         covariance,
         posterior=SiteMixture(K, labels, sites, header["tied"]),
         weights=tensors["weights"],
+        projection=projection,
         later={name: tensors[name] for name in _LATER if name in tensors},
         **{name: header[name] for name in _NUMBERS},
     )

@@ -8,7 +8,7 @@ from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.conformal import conformal_p, misfits, strangeness
 from polyshot.gp.graph_kernel import Deformation, deformation, graph_laplacian, nearest_neighbours
 from polyshot.gp.inference.diagnostics import effective_sample_size, split_r_hat
-from polyshot.gp.inference.feature_propagation import FeatureConditional
+from polyshot.gp.inference.feature_propagation import FactoredKernel, FeatureConditional, feature_space_is_cheaper
 from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, Start, draw_latent, draw_prior, gibbs, gibbs_states
 from polyshot.gp.inference.leave_one_out import (
     NUMBERS_AT_ONCE,
@@ -18,7 +18,8 @@ from polyshot.gp.inference.leave_one_out import (
 )
 from polyshot.gp.inference.mixture import Queries, SiteMixture, grown_sites
 from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_evidence, propagation_start
-from polyshot.gp.inference.tied_propagation import TiedConditional, TiedPropagation, fit_tied_propagation
+from polyshot.gp.inference.tied_conditional import TiedConditional
+from polyshot.gp.inference.tied_propagation import KernelMatrix, TiedPropagation, fit_tied_propagation
 from polyshot.gp.inference.variational import Variational, elbo, fit_variational, variational_start
 from polyshot.gp.kernels import (
     KERNELS,
@@ -60,11 +61,13 @@ __all__ = [
     "Cosine",
     "DKTCosine",
     "Deformation",
+    "FactoredKernel",
     "FeatureConditional",
     "GPModel",
     "Gaussian",
     "GibbsState",
     "Kernel",
+    "KernelMatrix",
     "LeastSquaresGP",
     "Likelihood",
     "Linear",
@@ -104,6 +107,7 @@ __all__ = [
     "effective_sample_size",
     "elbo",
     "expected_log_sigmoid",
+    "feature_space_is_cheaper",
     "fit_propagation",
     "fit_tied_propagation",
     "fit_variational",

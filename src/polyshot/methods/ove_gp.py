@@ -84,8 +84,8 @@ class OVEGP(GPMethod):
     kernel_rate : float
         Learning rate of the kernel's parameters.
     sites : {"chains", "propagation"}
-        What training conditions on: the last step of Gibbs chains, as in the paper, or expectation propagation, which is
-        deterministic and costs less.
+        What training conditions on: the last step of Gibbs chains, as in the paper, or expectation propagation. The
+        latter is deterministic and costs less.
     n_chains, n_steps : int
         Gibbs chains, and their steps in training.
     average : {"probability", "log", "score"}

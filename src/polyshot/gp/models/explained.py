@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from polyshot.gp.models.posterior import own, query_products
+from polyshot.gp.models.posterior import outer_products, own
 from polyshot.gp.models.star import Star
 from polyshot.gp.shapes import KernelMatrix, Labels, QueryCovariances, QueryLogitCovariances, QueryLogits, SiteArray
 
@@ -41,10 +41,12 @@ class _Explained(torch.autograd.Function):
         F1, F2 = star.factors()
         F, n = torch.cat([F1, F2], -1), K.shape[-1]
         k = K_star[..., None, :, :]
-        P = (k @ F.movedim(-2, -3).flatten(-2)).unflatten(-1, (F.shape[-3], -1))  # K_* F [*batch, M, Q, C, 2 N]
+        P = (k @ F.movedim(-2, -3).flatten(-2)).reshape(
+            *r.shape[:-2], -1, r.shape[-1], 2 * n
+        )  # K_* F [*batch, M, Q, C, 2 N]
         P1, P2 = P[..., :n], P[..., n:]
         explained = P2 @ P2.mT - P1 @ P1.mT
-        own_class = star.R.flatten(-2) @ _outer(K_star).mT[..., None, :, :]
+        own_class = star.R.flatten(-2) @ outer_products(K_star).mT[..., None, :, :]
         explained.diagonal(dim1=-2, dim2=-1).add_(own_class.mT)
         ctx.save_for_backward(K, K_star, y, omega, a, star.R, F, P)
         return k @ a, explained
@@ -60,11 +62,11 @@ class _Explained(torch.autograd.Function):
         U = S @ P
         FD = torch.cat([-F[..., :n], F[..., n:]], -1)
         FDT = FD.mT.contiguous()
-        outer = _outer(K_star)
-        T = (s @ outer[..., None, :, :]).unflatten(-1, (n, n))  # its blocks T_cc
+        outer = outer_products(K_star)
+        T = (s @ outer[..., None, :, :]).reshape(R.shape)  # its blocks T_cc
         TF = (kT @ U.flatten(-2)).unflatten(-1, (n_way, -1)).movedim(-2, -3)
         FTF = P.flatten(-3, -2).mT @ U.flatten(-3, -2)
-        # (G T G)_cc = R T R + R T F D F^T + F D F^T T R + F D F^T T F D F^T; half of it, to which its transpose is added
+        # (G T G)_cc = R T R + R T F D F^T + F D F^T T R + F D F^T T F D F^T; a half whose transpose is the other one
         FDFTF = (FD.flatten(-3, -2) @ FTF).unflatten(-2, (n_way, n))
         half = _summed(R, T @ R / 2 + TF @ FDT) + _summed(FDFTF.mT, FDT / 2)
 
@@ -80,11 +82,6 @@ class _Explained(torch.autograd.Function):
         by_own = (s.flatten(-3, -2).mT @ R.flatten(-4, -3).flatten(-2)).unflatten(-1, (n, n)) @ K_star[..., None]
         in_K_star = (by_mean + 2 * by_others).sum(-3) + 2 * by_own.squeeze(-1)
         return -half - half.mT, in_r, in_K_star, None, None
-
-
-def _outer(k: Tensor) -> Tensor:
-    """k k^T of each query, as a row."""
-    return (k[..., :, None] * k[..., None, :]).flatten(-2)
 
 
 def _summed(X: Tensor, Z: Tensor) -> Tensor:

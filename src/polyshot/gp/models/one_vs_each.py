@@ -203,7 +203,7 @@ class OneVsEachGP(GPModel):
 def check_one_vs_each(model: GPModel) -> OneVsEachGP:
     """Return the model if it is a one-vs-each GP."""
     if not isinstance(model, OneVsEachGP):
-        raise InputError(f"this start of the chains is for the one-vs-each GP, not for {type(model).__name__}")
+        raise InputError(f"this needs the one-vs-each GP, not {type(model).__name__}")
     return model
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.linalg import solve_triangular
 
-from polyshot.gp.models.posterior import class_blocks, cholesky, log_determinant, one_hot, own
+from polyshot.gp.models.posterior import cholesky, class_blocks, log_determinant, one_hot, own
 
 
 @dataclass(frozen=True)

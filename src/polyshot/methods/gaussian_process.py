@@ -116,15 +116,15 @@ class GPMethod(FewShotMethod):
 
     @classmethod
     def kernel_title(cls, options: Mapping[str, Any]) -> str:
-        """The kernel's own title."""
-        name: str = cls.full_options(options)["kernel"]
+        """The kernel's own title; empty where the kernel is not an option."""
+        name: str = cls.full_options(options).get("kernel", "")
         return KERNELS[name].title if name in KERNELS else name
 
     @classmethod
     def short_title(cls, options: Mapping[str, Any]) -> str:
         """Such as "OVE PG GP + Cosine (PL)"."""
-        objective = cls.full_options(options).get("objective", "")
-        return f"{cls.title} + {cls.kernel_title(options)}" + (f" ({objective.upper()})" if objective else "")
+        kernel, objective = cls.kernel_title(options), cls.full_options(options).get("objective", "")
+        return cls.title + (f" + {kernel}" if kernel else "") + (f" ({objective.upper()})" if objective else "")
 
     def model(self) -> GPModel:
         """The GP model with its parameters as learned so far."""

@@ -68,7 +68,8 @@ class OneVsEachGP(GPModel):
     Parameters
     ----------
     weights : Tensor [C, C], optional
-        Positive weights of the composite likelihood, all one by default. Gibbs sampling needs integers.
+        Weights of the composite likelihood, all one by default; zero leaves a comparison out. Gibbs sampling needs
+        integers, expectation propagation ones.
     """
 
     def __init__(self, weights: Float[Tensor, "c c"] | None = None) -> None:

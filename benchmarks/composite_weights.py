@@ -5,13 +5,11 @@
 The comparison of classes c and c' counts w exp(b s_cc') times, where s_cc' is the cosine of the two classes' prototypes
 in the episode, standardised over its pairs. b = 0 is a uniform weight. Classes are exchangeable between episodes, so a
 weight can be learned only as a function of what an episode shows, as here. Cosine kernel; the posterior is variational,
-which takes any weight. For each (w, b) the kernel's scale is the one with the best likelihood on 50 validation
+which takes any weight. For each (w, b) the kernel's scale is the one with the best likelihood on 30 validation
 episodes. The best (w, b) by those episodes is marked: that is what learning them would choose.
 """
 
 import argparse
-import itertools
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,7 +21,8 @@ from polyshot.gp import Cosine, OneVsEachGP, climb, fit_variational, predict, un
 from polyshot.methods.protonet import prototypes
 from polyshot.task import Episode
 
-UNIFORM, SLOPES, N_VALIDATION = (0.25, 0.5, 1.0, 2.0, 4.0), (-0.5, 0.0, 0.5), 50
+WEIGHTS = [(w, 0.0) for w in (0.25, 0.5, 1.0, 2.0, 4.0)] + [(1.0, b) for b in (-0.4, -0.2, 0.2, 0.4)]
+N_VALIDATION, START = 30, 5.0
 
 
 def pair_weights(episode: Episode, w: float, b: float) -> Tensor:
@@ -64,15 +63,15 @@ def main() -> None:
 
     validation, test = drawn(scenario.validation, N_VALIDATION, 1), drawn(scenario.test, arguments.episodes, 2)
     rows = []
-    for w, b in itertools.product(UNIFORM, SLOPES):
+    for w, b in WEIGHTS:
 
         def likelihood(step: int, w: float = w, b: float = b) -> float:
-            return log_likelihood_of_logs(*outputs(validation, 2.0 + 0.5 * step, w, b))
+            return log_likelihood_of_logs(*outputs(validation, START + 0.5 * step, w, b))
 
         step = climb(likelihood, 10)
-        found, labels = outputs(test, 2.0 + 0.5 * step, w, b)
+        found, labels = outputs(test, START + 0.5 * step, w, b)
         measures = accuracy(np.exp(found), labels), expected_calibration_error(np.exp(found), labels)
-        rows.append((likelihood(step), w, b, 2.0 + 0.5 * step, *measures, log_likelihood_of_logs(found, labels)))
+        rows.append((likelihood(step), w, b, START + 0.5 * step, *measures, log_likelihood_of_logs(found, labels)))
         print(
             "w {1:4} b {2:4}: log-scale {3:.1f}, accuracy {4:.4f}, ECE {5:.4f}, log-likelihood {6:.4f}; "
             "validation {0:.4f}".format(*rows[-1]),

@@ -181,7 +181,8 @@ def test_a_weight_of_zero_leaves_the_comparison_out():
     drawn = gibbs(model, K, task.labels, 3, n_chains=2, n_steps=3, latent=False, seed=0).draws
     for sites in (drawn, fit_variational(model, K, task.labels, 3).sites):
         left_out = model.comparisons(task.labels, 3) == 0
-        assert bool((sites.omega[:, left_out] == 0).all()) and bool((sites.kappa[:, left_out] == 0).all())
+        assert bool((sites.omega[:, left_out] == 0).all())
+        assert bool((sites.kappa[:, left_out] == 0).all())
         assert bool((sites.omega[:, ~left_out] > 0).all())
         for omega, kappa, value in zip(
             sites.omega, sites.kappa, model.log_marginal(K, task.labels, sites), strict=True

@@ -10,6 +10,7 @@ episodes. The best (w, b) by those episodes is marked: that is what learning the
 """
 
 import argparse
+
 import numpy as np
 import torch
 from torch import Tensor

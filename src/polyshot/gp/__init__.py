@@ -41,7 +41,7 @@ from polyshot.gp.models.logistic_softmax import LogisticSoftmaxGP
 from polyshot.gp.models.one_vs_each import OneVsEachConditional, OneVsEachGP
 from polyshot.gp.models.posterior import Conditional, Logits, Sites, one_hot, psd_root
 from polyshot.gp.none_class import fit_with_none
-from polyshot.gp.objectives import Average, Slope, marginal_likelihood, predictive_likelihood
+from polyshot.gp.objectives import Average, SiteSource, Slope, marginal_likelihood, predictive_likelihood
 from polyshot.gp.polya_gamma import polya_gamma_mean, sample_polya_gamma
 from polyshot.gp.probabilities import class_log_probs, predict, sobol_normal
 from polyshot.gp.seeds import Seed, Seeds, as_generator, as_generators
@@ -85,6 +85,7 @@ __all__ = [
     "Seed",
     "Seeds",
     "SiteMixture",
+    "SiteSource",
     "Sites",
     "Slope",
     "Softmax",

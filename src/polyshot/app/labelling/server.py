@@ -141,10 +141,11 @@ class Server:
 
 
 def _decide(session: Session, content: dict[str, Any]) -> None:
-    rows = content.get("rows")
+    rows, label = content.get("rows"), content.get("label")
     if not isinstance(rows, list) or not all(type(row) is int for row in rows):
         raise InputError("rows must be a list of whole numbers")
-    session.decide(rows, Decision(content.get("kind"), content.get("label")), _seen(content))  # type: ignore[arg-type]
+    decision = Decision(_text(content, "kind"), None if label is None else _text(content, "label"))
+    session.decide(rows, decision, _seen(content))
 
 
 def _rename(session: Session, content: dict[str, Any]) -> None:
@@ -213,6 +214,7 @@ def _listen(port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind(("127.0.0.1", port))
+        found.listen()  # a browser that is quicker than the server waits
     except (OSError, OverflowError) as error:
         found.close()
         raise InputError(f"port {port} cannot be used ({error}); choose another --port, or 0 for any") from error

@@ -8,17 +8,15 @@ import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
 from polyshot.errors import DataError, InputError
 from polyshot.system.text import printable
-
-DecisionKind: TypeAlias = Literal["class", "none", "skip"]
 
 NONE = "none of these"  # the model's answer for items like those that a person put outside all classes
 
 _APPLICATION = 0x504C4142  # "PLAB": what tells these files from other SQLite files
 _FORMAT = 1
+_KINDS = ("class", "none", "skip")
 _LONGEST_NAME = 100  # characters of a class
 _TABLES = f"""
 PRAGMA application_id = {_APPLICATION};
@@ -44,7 +42,7 @@ class Decision:
         The class.
     """
 
-    kind: DecisionKind
+    kind: str
     label: str | None = None
 
     @property
@@ -53,8 +51,8 @@ class Decision:
         return NONE if self.kind == "none" else self.label
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(DecisionKind):
-            raise InputError(f"unknown decision {self.kind!r}; choose from {', '.join(get_args(DecisionKind))}")
+        if self.kind not in _KINDS:
+            raise InputError(f"unknown decision {self.kind!r}; choose from {', '.join(_KINDS)}")
         if (self.kind == "class") != isinstance(self.label, str):
             raise InputError("a decision names a class if it is of the kind 'class', and only then")
         if self.label is not None:

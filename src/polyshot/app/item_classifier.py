@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -230,11 +230,22 @@ def _read_record(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_bytes())
         if not isinstance(record, dict) or record.get("format") != _FORMAT or set(record) != _FIELDS:
             raise ValueError("it lacks what `polyshot classify --save` writes")
+        n = len(record["names"]) if _are_texts(record["names"]) else -1
+        contents = [""] * n if record["kind"] == "vectors" else record["contents"]
+        encoder = "" if record["kind"] == "vectors" else record["encoder"]
+        if record["kind"] not in get_args(ItemKind) or not _are_texts([encoder]) or not _are_texts(contents, n):
+            raise ValueError("it does not name a kind of items, their encoder, and the examples")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); it belongs beside the model file") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not the record of a model ({error}); save the model again") from error
     return record
+
+
+def _are_texts(values: Any, n: int | None = None) -> bool:
+    """Whether it is a list of strings, n of them if that is given."""
+    right = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    return right and n in (None, len(values))
 
 
 def _as_text(content: Any) -> str:

@@ -29,7 +29,7 @@ from polyshot.errors import DataError, InputError, TrainingError
 from polyshot.methods import FewShotMethod
 from polyshot.methods.backbones import build_backbone
 from polyshot.runs.config import TrainingConfig
-from polyshot.runs.history import format_log, has_ended, parse_log, validation_accuracies
+from polyshot.runs.history import check_entry, format_log, has_ended, parse_log, validation_accuracies
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.files import remove_leftovers, write_atomically
 from polyshot.system.lock import locked
@@ -255,6 +255,11 @@ class RunFolder:
                 f"{self.path / name}: belongs to a run with another configuration than this folder's {_CONFIG}; "
                 f"{_FROM_SCRATCH}"
             )
+        try:
+            for entry in [record] if name == _BEST else record.get("history", []):
+                check_entry(entry)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise TrainingError(f"{self.path / name}: not the record of a run ({error}); {_FROM_SCRATCH}") from error
         return Checkpoint(tensors, record)
 
 

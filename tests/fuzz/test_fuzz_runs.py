@@ -54,6 +54,19 @@ def sealed_checkpoint(path, tensors, record_text, kind):
     save_file(tensors, path, {"format": kind, "record": record_text, "sha256": sum_.hexdigest()})
 
 
+def forged_json(draw, content, checksum):
+    """Text of a damaged JSON object with a checksum that fits, if a reader could come so far."""
+    tree = draw(damaged_tree({k: v for k, v in json.loads(content).items() if k != "sha256"}))
+    text = json_text(tree)
+    if not isinstance(tree, dict) or "[" * 100 in text:
+        return text
+    return json_text({**tree, "sha256": checksum(json.loads(text))})
+
+
+def result_checksum(content):
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 def forge(draw, path, kind):
     """Replace a tensor or a part of the record."""
     tensors, record = load_checkpoint(path, kind)
@@ -109,12 +122,10 @@ def test_the_record_beside_a_model(model, tmp_path_factory, data):
     record = path.with_name("n.polyshot.json")
     shutil.copy(model, path)
     content = model.with_name("model.polyshot.json").read_bytes()
-    whole = json.loads(content)
-    record.write_bytes(
-        json_text(data.draw(damaged_tree(whole))).encode()
-        if data.draw(st.booleans())
-        else data.draw(damaged_bytes(content))
-    )
+    if data.draw(st.booleans()):
+        record.write_text(forged_json(data.draw, content, digest))
+    else:
+        record.write_bytes(data.draw(damaged_bytes(content)))
     found = attempt_file(lambda: ItemClassifier.load(path), path)
     if found is not None:
         answers, _ = found.answer(Items.of("vectors", [[0.5, 0.5]]))
@@ -128,21 +139,13 @@ def run(embeddings, tmp_path_factory) -> Path:
 
 
 def forge_run(draw, run):
-    """Change the configuration, and seal everything else for it."""
-    content = json.loads((run / "config.json").read_text())
-    del content["sha256"]
-    content = draw(damaged_tree(content))
-    if isinstance(content, dict):
-        text = json_text(content)
-        try:
-            new = digest(json.loads(text))
-        except (RecursionError, ValueError):
-            new = ""
-        for path in run.glob("*.safetensors"):
-            tensors, record = load_checkpoint(path)
-            sealed_checkpoint(path, tensors, json.dumps(record | {"run": new}), CHECKPOINT)
-        content = {**content, "sha256": new} if draw(st.booleans()) else content
-    (run / "config.json").write_text(json_text(content))
+    """Change the configuration, and tie the checkpoints to the new one."""
+    text = forged_json(draw, (run / "config.json").read_bytes(), digest)
+    (run / "config.json").write_text(text)
+    tie = text.rpartition('"sha256": "')[2][:64]
+    for path in run.glob("*.safetensors"):
+        tensors, record = load_checkpoint(path)
+        sealed_checkpoint(path, tensors, json.dumps(record | {"run": tie}), CHECKPOINT)
 
 
 @fuzz_settings(40)
@@ -203,17 +206,7 @@ def test_a_result(results, tmp_path_factory, data):
     shutil.copytree(results, folder)
     file = folder / data.draw(st.sampled_from(sorted(p.name for p in results.iterdir())))
     if file.suffix == ".json" and data.draw(st.integers(0, 3)):
-        content = json.loads(file.read_text())
-        del content["sha256"]
-        content = data.draw(damaged_tree(content))
-        if isinstance(content, dict):
-            text = json_text(content)
-            try:
-                plain = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
-            except (RecursionError, ValueError):
-                plain = ""
-            content["sha256"] = hashlib.sha256(plain.encode()).hexdigest()
-        file.write_text(json_text(content))
+        file.write_text(forged_json(data.draw, file.read_bytes(), result_checksum))
     else:
         file.write_bytes(data.draw(damaged_bytes(file.read_bytes())))
     found = attempt_file(lambda: find_results([folder]), folder, file)

@@ -89,7 +89,7 @@ def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier"
                 check_finite_tensor(name, tensor.double())
             _check(header, tensors)
             return _rebuilt(kind, header, tensors)
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{path}: not a readable classifier ({error}); save it again") from error
 
 

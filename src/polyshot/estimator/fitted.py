@@ -14,7 +14,8 @@ from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import Inferred, Start, weights_with_none
-from polyshot.estimator.pool import covariance_of
+from polyshot.estimator.pool import PooledCovariance, covariance_of
+from polyshot.estimator.pool_models import TRUST, Companion, companions
 from polyshot.gp import Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
 
 CHUNK_NUMBERS = 2**22
@@ -64,7 +65,7 @@ class FittedModel:
     """Examples, covariance, scale and posterior.
 
     n_chosen and n_classes_chosen say from how many examples and classes centre, unit and scale were chosen. `later`
-    keeps what is computed when it is first asked for.
+    keeps what is computed when it is first asked for. `companions` are the other models that answer if there is a pool.
     """
 
     examples: Examples
@@ -76,6 +77,7 @@ class FittedModel:
     r_hat: float | None
     n_chosen: int
     n_classes_chosen: int
+    companions: tuple[Companion, ...] = ()
     later: dict[str, Tensor] = field(default_factory=dict)
 
     @staticmethod
@@ -89,14 +91,16 @@ class FittedModel:
         order = by_content(examples.X)
         examples = replace(examples, X=examples.X[order], labels=examples.labels[order], rows=examples.rows[order])
         n_way, start = len(examples.classes), None
-        covariance = covariance_of(kernel, as_tensor(examples.X), n_way, pool)
+        covariance = covariance_of(kernel, as_tensor(examples.X), pool)
         K = support_covariance(covariance, examples.X)
+        scales = () if log_scale is None else (log_scale, log_scale)
         if log_scale is None:
             prior = LEARNED if covariance.is_cosine else WITHOUT_SCATTER
             labels = torch.from_numpy(examples.labels)
             log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept)
             start = None if near is None else (near.w, near.kappa)
-        return _conditioned(examples, covariance, log_scale, K, infer, start, (len(order), n_way))
+        model = _conditioned(examples, covariance, log_scale, K, infer, start, (len(order), n_way))
+        return model._with_companions(scales, infer)
 
     def add(self, X: NDArray[np.float64], y: NDArray[Any], infer: Infer) -> "FittedModel":
         """Condition on further examples with the centre, unit and scale there are."""
@@ -106,16 +110,26 @@ class FittedModel:
             places = torch.from_numpy(np.searchsorted(grown.classes, before.classes))
             start = grown_sites(self.posterior.sites, torch.from_numpy(grown.labels), len(grown.classes), places)
         chosen = self.n_chosen, self.n_classes_chosen
-        return _conditioned(grown, self.covariance, self.log_scale, K, infer, start, chosen)
+        model = _conditioned(grown, self.covariance, self.log_scale, K, infer, start, chosen)
+        return model._with_companions(tuple(c.log_scale for c in self.companions), infer)
 
     def logits(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q c"]:
-        """Posterior mean logits."""
-        return self._mean(X, self.weights)
+        """Posterior mean logits; with a pool the mean over this model and its companions, a little shrunk."""
+        logits = self._mean(X, self.weights)
+        if not self.companions:
+            return logits
+        logits += sum(companion.logits(X) for companion in self.companions)
+        logits *= TRUST / (1 + len(self.companions))
+        check_finite_tensor(_TOO_LARGE, logits)
+        return logits
 
     def contributions(self, X: Float[Tensor, "q d"], places: Int[Tensor, "q"]) -> Float[Tensor, "q n"]:
         """What each example, in the user's order, adds to the logit of the class at places[q]."""
         of_class = self.weights.T[places]
         parts = torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
+        if self.companions:
+            parts += sum(companion.contributions(X, places)[:, : len(self.weights)] for companion in self.companions)
+            parts *= TRUST / (1 + len(self.companions))
         check_finite_tensor("X has rows too large for the kernel: their contributions", parts)
         return parts[:, self.examples.rows.argsort()]
 
@@ -147,6 +161,15 @@ class FittedModel:
         if "weights_with_none" not in self.later:
             self.later["weights_with_none"] = weights_with_none(self.posterior, self.covariance.intercept)
         return self.later["weights_with_none"]
+
+    def _with_companions(self, log_scales: tuple[float, ...], infer: Infer) -> "FittedModel":
+        """This model with its companions, if there is a pool."""
+        if not isinstance(self.covariance, PooledCovariance):
+            return self
+        X, y = as_tensor(self.examples.X), torch.from_numpy(self.examples.labels)
+        graph_logits = self._mean(self.covariance.pool, self.weights)
+        others = companions(self.covariance, X, y, len(self.examples.classes), graph_logits, log_scales, infer)
+        return replace(self, companions=others)
 
     def _covariances(self, X: Tensor, size: int = 0) -> Iterator[tuple[slice, Tensor]]:
         """Rows of X and their covariances with the support set, in parts that bound the memory."""

@@ -15,7 +15,7 @@ from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import Inferred, Start, weights_with_none
 from polyshot.estimator.pool import PooledCovariance, covariance_of
-from polyshot.estimator.pool_models import TRUST, Companion, companions
+from polyshot.estimator.pool_models import Companion, companions
 from polyshot.gp import Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
 
 CHUNK_NUMBERS = 2**22
@@ -114,22 +114,19 @@ class FittedModel:
         return model._with_companions(tuple(c.log_scale for c in self.companions), infer)
 
     def logits(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q c"]:
-        """Posterior mean logits; with a pool the mean over this model and its companions, a little shrunk."""
-        logits = self._mean(X, self.weights)
-        if not self.companions:
-            return logits
-        logits += sum(companion.logits(X) for companion in self.companions)
-        logits *= TRUST / (1 + len(self.companions))
+        """Posterior mean logits; with a pool averaged with those of the companions."""
+        logits = self._own_share * self._mean(X, self.weights)
+        for companion in self.companions:
+            logits += companion.share * companion.logits(X)
         check_finite_tensor(_TOO_LARGE, logits)
         return logits
 
     def contributions(self, X: Float[Tensor, "q d"], places: Int[Tensor, "q"]) -> Float[Tensor, "q n"]:
         """What each example, in the user's order, adds to the logit of the class at places[q]."""
         of_class = self.weights.T[places]
-        parts = torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
-        if self.companions:
-            parts += sum(companion.contributions(X, places)[:, : len(self.weights)] for companion in self.companions)
-            parts *= TRUST / (1 + len(self.companions))
+        parts = self._own_share * torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
+        for companion in self.companions:
+            parts += companion.share * companion.contributions(X, places)[:, : len(self.weights)]
         check_finite_tensor("X has rows too large for the kernel: their contributions", parts)
         return parts[:, self.examples.rows.argsort()]
 
@@ -161,6 +158,10 @@ class FittedModel:
         if "weights_with_none" not in self.later:
             self.later["weights_with_none"] = weights_with_none(self.posterior, self.covariance.intercept)
         return self.later["weights_with_none"]
+
+    @property
+    def _own_share(self) -> float:
+        return 1.0 - sum(companion.share for companion in self.companions)
 
     def _with_companions(self, log_scales: tuple[float, ...], infer: Infer) -> "FittedModel":
         """This model with its companions, if there is a pool."""

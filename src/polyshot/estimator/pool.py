@@ -33,9 +33,7 @@ class PooledCovariance(Covariance):
     size_after: float
 
     @staticmethod
-    def around(
-        kernel: KernelLike, X: Float[Tensor, "n d"], pool: Float[Tensor, "u d"]
-    ) -> "PooledCovariance":
+    def around(kernel: KernelLike, X: Float[Tensor, "n d"], pool: Float[Tensor, "u d"]) -> "PooledCovariance":
         """Centre, unit and graph from labelled examples X and the pool."""
         pool = pool[by_content(pool.numpy())]
         points = torch.cat([X, pool])

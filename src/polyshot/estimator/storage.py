@@ -74,8 +74,11 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
         tensors |= {"pool": covariance.pool, "landmarks": covariance.landmarks, **covariance.deformation._asdict()}
         for i, companion in enumerate(model.companions):
             tensors |= {f"companion.{i}.X": companion.X, f"companion.{i}.weights": companion.weights}
-        scales = [companion.log_scale for companion in model.companions]
-        header["pool"] = {"size_after": covariance.size_after, "log_scales": scales}
+        header["pool"] = {
+            "size_after": covariance.size_after,
+            "log_scales": [companion.log_scale for companion in model.companions],
+            "shares": [companion.share for companion in model.companions],
+        }
     if isinstance(covariance.kernel, Kernel):
         tensors |= {f"kernel.{k}": v for k, v in covariance.kernel.state_dict().items()}
     save_checkpoint(path, tensors, header, _FORMAT)
@@ -144,7 +147,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     classes, names, numbers = _classes(header), header["feature_names"], header["covariance"]
     finite = [header["log_scale"], header["log_marginal_likelihood"], *(numbers[x] for x in _COVARIANCE[1:])]
     if "pool" in header:
-        finite += [header["pool"]["size_after"], *header["pool"]["log_scales"]]
+        finite += [header["pool"]["size_after"], *header["pool"]["log_scales"], *header["pool"]["shares"]]
     counts = header["n_chosen"], header["n_classes_chosen"]
     checks = {
         "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes.values(), strict=True)),
@@ -190,8 +193,10 @@ def _rebuilt(
     companions: tuple[Companion, ...] = ()
     if "pool" in header:
         companions = tuple(
-            Companion(covariance, tensors[f"companion.{i}.X"], log_scale, tensors[f"companion.{i}.weights"])
-            for i, log_scale in enumerate(header["pool"]["log_scales"])
+            Companion(covariance, tensors[f"companion.{i}.X"], log_scale, tensors[f"companion.{i}.weights"], share)
+            for i, (log_scale, share) in enumerate(
+                zip(header["pool"]["log_scales"], header["pool"]["shares"], strict=True)
+            )
         )
         bent = Deformation(tensors["basis"], tensors["energy"])
         known |= {"pool": tensors["pool"], "landmarks": tensors["landmarks"], "deformation": bent}

@@ -14,7 +14,8 @@ from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import Inferred, Start, weights_with_none
-from polyshot.estimator.pool import covariance_of
+from polyshot.estimator.pool import PooledCovariance, covariance_of
+from polyshot.estimator.pool_models import Companion, companions
 from polyshot.estimator.projection import Projection, scaled, with_constant
 from polyshot.gp import FactoredKernel, KernelMatrix, Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
 
@@ -66,7 +67,7 @@ class FittedModel:
 
     With a projection all is computed by features, and `weights` has one row per feature; otherwise one per example.
     n_chosen and n_classes_chosen say from how many examples and classes centre, unit and scale were chosen. `later`
-    keeps what is computed when it is first asked for.
+    keeps what is computed when it is first asked for. `companions` are the other models that answer if there is a pool.
     """
 
     examples: Examples
@@ -79,6 +80,7 @@ class FittedModel:
     n_chosen: int
     n_classes_chosen: int
     projection: Projection | None = None
+    companions: tuple[Companion, ...] = ()
     later: dict[str, Tensor] = field(default_factory=dict)
 
     @staticmethod
@@ -97,15 +99,17 @@ class FittedModel:
         order = by_content(examples.X)
         examples = replace(examples, X=examples.X[order], labels=examples.labels[order], rows=examples.rows[order])
         n_way, start = len(examples.classes), None
-        covariance = covariance_of(kernel, as_tensor(examples.X), n_way, pool)
+        covariance = covariance_of(kernel, as_tensor(examples.X), pool)
         projection = Projection.of(covariance, as_tensor(examples.X)) if by_features else None
         K = kernel_matrix(covariance, projection, examples.X)
+        scales = () if log_scale is None else (log_scale, log_scale)
         if log_scale is None:
             prior = LEARNED if covariance.is_cosine else WITHOUT_SCATTER
             labels = torch.from_numpy(examples.labels)
             log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept)
             start = None if near is None else (near.w, near.kappa)
-        return _conditioned(examples, covariance, projection, log_scale, K, infer, start, (len(order), n_way))
+        model = _conditioned(examples, covariance, projection, log_scale, K, infer, start, (len(order), n_way))
+        return model._with_companions(scales, infer)
 
     def add(self, X: NDArray[np.float64], y: NDArray[Any], infer: Infer) -> "FittedModel":
         """Condition on further examples with the centre, unit and scale there are."""
@@ -115,16 +119,23 @@ class FittedModel:
             places = torch.from_numpy(np.searchsorted(grown.classes, before.classes))
             start = grown_sites(self.posterior.sites, torch.from_numpy(grown.labels), len(grown.classes), places)
         chosen = self.n_chosen, self.n_classes_chosen
-        return _conditioned(grown, self.covariance, self.projection, self.log_scale, K, infer, start, chosen)
+        model = _conditioned(grown, self.covariance, self.projection, self.log_scale, K, infer, start, chosen)
+        return model._with_companions(tuple(c.log_scale for c in self.companions), infer)
 
     def logits(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q c"]:
-        """Posterior mean logits."""
-        return self._mean(X, self.weights)
+        """Posterior mean logits; with a pool averaged with those of the companions."""
+        logits = self._own_share * self._mean(X, self.weights)
+        for companion in self.companions:
+            logits += companion.share * companion.logits(X)
+        check_finite_tensor(_TOO_LARGE, logits)
+        return logits
 
     def contributions(self, X: Float[Tensor, "q d"], places: Int[Tensor, "q"]) -> Float[Tensor, "q n"]:
         """What each example, in the user's order, adds to the logit of the class at places[q]."""
         of_class = self._example_weights().T[places]
-        parts = torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
+        parts = self._own_share * torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
+        for companion in self.companions:
+            parts += companion.share * companion.contributions(X, places)[:, : len(self.examples.X)]
         check_finite_tensor("X has rows too large for the kernel: their contributions", parts)
         return parts[:, self.examples.rows.argsort()]
 
@@ -168,6 +179,19 @@ class FittedModel:
     def _n_features(self) -> int:
         """Features without the one of the intercept."""
         return len(self.weights) - (self.covariance.intercept > 0)
+
+    @property
+    def _own_share(self) -> float:
+        return 1.0 - sum(companion.share for companion in self.companions)
+
+    def _with_companions(self, log_scales: tuple[float, ...], infer: Infer) -> "FittedModel":
+        """This model with its companions, if there is a pool."""
+        if not isinstance(self.covariance, PooledCovariance):
+            return self
+        X, y = as_tensor(self.examples.X), torch.from_numpy(self.examples.labels)
+        graph_logits = self._mean(self.covariance.pool, self.weights)
+        others = companions(self.covariance, X, y, len(self.examples.classes), graph_logits, log_scales, infer)
+        return replace(self, companions=others)
 
     def _covariances(self, X: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Rows of X and their covariances with the support set, in parts that bound the memory."""

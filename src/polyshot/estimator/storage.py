@@ -13,6 +13,7 @@ from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.fitted import Examples, FittedModel, kernel_matrix
 from polyshot.estimator.pool import PooledCovariance
+from polyshot.estimator.pool_models import Companion
 from polyshot.estimator.projection import Projection, scaled
 from polyshot.gp import KERNELS, Deformation, Kernel, SiteMixture, Sites, check_finite_tensor
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
@@ -72,7 +73,13 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
     }
     if isinstance(covariance, PooledCovariance):
         tensors |= {"pool": covariance.pool, "landmarks": covariance.landmarks, **covariance.deformation._asdict()}
-        header["pool"] = {"share": covariance.share, "size_after": covariance.size_after}
+        for i, companion in enumerate(model.companions):
+            tensors |= {f"companion.{i}.X": companion.X, f"companion.{i}.weights": companion.weights}
+        header["pool"] = {
+            "size_after": covariance.size_after,
+            "log_scales": [companion.log_scale for companion in model.companions],
+            "shares": [companion.share for companion in model.companions],
+        }
     if model.projection is not None:
         tensors |= {"projection.landmarks": model.projection.landmarks, "projection.basis": model.projection.basis}
     if isinstance(covariance.kernel, Kernel):
@@ -141,10 +148,14 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
             "basis": (m, rank),
             "energy": (rank,),
         }
+        for i in range(len(header["pool"]["log_scales"])):
+            shapes[f"companion.{i}.X"] = (len(tensors[f"companion.{i}.X"]), X.shape[1])
+            shapes[f"companion.{i}.weights"] = (len(tensors[f"companion.{i}.X"]), n_way)
     arrays = {name: tensors[name] for name in shapes}
     classes, names, numbers = _classes(header), header["feature_names"], header["covariance"]
     finite = [header["log_scale"], header["log_marginal_likelihood"], *(numbers[x] for x in _COVARIANCE[1:])]
-    finite += header.get("pool", {}).values()
+    if "pool" in header:
+        finite += [header["pool"]["size_after"], *header["pool"]["log_scales"], *header["pool"]["shares"]]
     counts = header["n_chosen"], header["n_classes_chosen"]
     checks = {
         "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes.values(), strict=True)),
@@ -186,12 +197,18 @@ def _rebuilt(
     if header["feature_names"]:
         classifier.feature_names_in_ = np.array(header["feature_names"], dtype=object)
     known: dict[str, Any] = {"kernel": deepcopy(kernel), "centre": tensors["centre"], **header["covariance"]}
+    covariance = Covariance(**known)
+    companions: tuple[Companion, ...] = ()
     if "pool" in header:
+        companions = tuple(
+            Companion(covariance, tensors[f"companion.{i}.X"], log_scale, tensors[f"companion.{i}.weights"], share)
+            for i, (log_scale, share) in enumerate(
+                zip(header["pool"]["log_scales"], header["pool"]["shares"], strict=True)
+            )
+        )
         bent = Deformation(tensors["basis"], tensors["energy"])
-        known |= {"pool": tensors["pool"], "landmarks": tensors["landmarks"], "deformation": bent, **header["pool"]}
-        covariance: Covariance = PooledCovariance(**known)
-    else:
-        covariance = Covariance(**known)
+        known |= {"pool": tensors["pool"], "landmarks": tensors["landmarks"], "deformation": bent}
+        covariance = PooledCovariance(**known, size_after=header["pool"]["size_after"])
     projection = None
     if "projection.basis" in tensors:
         projection = Projection(covariance, tensors["projection.landmarks"], tensors["projection.basis"])
@@ -202,6 +219,7 @@ def _rebuilt(
         posterior=SiteMixture(K, labels, sites, header["tied"]),
         weights=tensors["weights"],
         projection=projection,
+        companions=companions,
         later={name: tensors[name] for name in _LATER if name in tensors},
         **{name: header[name] for name in _NUMBERS},
     )

@@ -18,38 +18,49 @@ from polyshot.estimator.pool import covariance_of
 from polyshot.gp import Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
 
 CHUNK_NUMBERS = 2**22
-_NEAREST = 16.0  # prior standard deviations; docs/estimator.md
+_NEAREST = 16.0  # prior standard deviations; docs/estimator-choices.md
 _TOO_LARGE = "X has rows too large for the kernel: their posterior mean"
-Infer = Callable[[Float[Tensor, "n n"], Any, int, Start | None], Inferred]
+Infer = Callable[[Float[Tensor, "n n"], Any, int, Start | None, Float[Tensor, "n"] | None], Inferred]
 
 
 @dataclass(frozen=True)
 class Examples:
     """Features X [N, D] and labels [N], which are places in the sorted classes [C].
 
-    rows [N] are the examples' numbers in the order in which the user gave them, from 0 to N - 1.
+    rows [N] are the examples' numbers in the order in which the user gave them, from 0 to N - 1. weights [N] are the
+    powers of their likelihoods; None if all are one.
     """
 
     X: NDArray[np.float64]
     labels: NDArray[np.int64]
     classes: NDArray[Any]
     rows: NDArray[np.int64]
+    weights: NDArray[np.float64] | None = None
 
     @staticmethod
-    def of(X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
+    def of(X: NDArray[np.float64], y: NDArray[Any], weights: NDArray[np.float64] | None = None) -> "Examples":
         """Examples with the labels y that the user gave."""
         classes, labels = np.unique(y, return_inverse=True)
-        return Examples(X, labels.astype(np.int64), classes, np.arange(len(X)))
+        return Examples(X, labels.astype(np.int64), classes, np.arange(len(X)), weights)
 
-    def grown(self, X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
-        """Further examples behind these; y has the labels of all."""
+    def grown(self, X: NDArray[np.float64], y: NDArray[Any], weights: NDArray[np.float64] | None = None) -> "Examples":
+        """Further examples behind these; y has the labels of all, `weights` are those of the further ones."""
         grown = Examples.of(np.concatenate([self.X, X]), y)
+        if self.weights is not None or weights is not None:
+            old = np.ones(len(self.X)) if self.weights is None else self.weights
+            new = np.ones(len(X)) if weights is None else weights
+            grown = replace(grown, weights=np.r_[old, new])
         return replace(grown, rows=np.r_[self.rows, len(self.X) + np.arange(len(X))])
+
+    def ordered(self, order: list[int]) -> "Examples":
+        """The same examples in another order."""
+        weights = None if self.weights is None else self.weights[order]
+        return replace(self, X=self.X[order], labels=self.labels[order], rows=self.rows[order], weights=weights)
 
     def without(self, rows: NDArray[np.int64]) -> "Examples":
         """All but the examples with these numbers; the others are numbered again from 0 in the same order."""
         kept = ~np.isin(self.rows, rows)
-        rest = Examples.of(self.X[kept], self.y[kept])
+        rest = Examples.of(self.X[kept], self.y[kept], None if self.weights is None else self.weights[kept])
         return replace(rest, rows=self.rows[kept].argsort().argsort())
 
     @property
@@ -57,6 +68,16 @@ class Examples:
         """The labels as the user gave them."""
         names: NDArray[Any] = self.classes[self.labels]
         return names
+
+    @property
+    def shots(self) -> NDArray[np.float64]:
+        """How many examples each class has, each as often as its weight says."""
+        return np.bincount(self.labels, self.weights).astype(np.float64)
+
+    @property
+    def powers(self) -> Float[Tensor, "n"] | None:
+        """The weights as a tensor."""
+        return None if self.weights is None else torch.from_numpy(self.weights)
 
 
 @dataclass(frozen=True)
@@ -86,21 +107,20 @@ class FittedModel:
 
         Rows of `pool` have no label; there may be none.
         """
-        order = by_content(examples.X)
-        examples = replace(examples, X=examples.X[order], labels=examples.labels[order], rows=examples.rows[order])
-        n_way, start = len(examples.classes), None
-        covariance = covariance_of(kernel, as_tensor(examples.X), n_way, pool)
+        examples = examples.ordered(by_content(examples.X))
+        n_way, start, weights = len(examples.classes), None, examples.powers
+        covariance = covariance_of(kernel, as_tensor(examples.X), n_way, pool, weights)
         K = support_covariance(covariance, examples.X)
         if log_scale is None:
             prior = LEARNED if covariance.is_cosine else WITHOUT_SCATTER
             labels = torch.from_numpy(examples.labels)
-            log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept)
+            log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept, weights)
             start = None if near is None else (near.w, near.kappa)
-        return _conditioned(examples, covariance, log_scale, K, infer, start, (len(order), n_way))
+        return _conditioned(examples, covariance, log_scale, K, infer, start, (len(K), n_way))
 
-    def add(self, X: NDArray[np.float64], y: NDArray[Any], infer: Infer) -> "FittedModel":
-        """Condition on further examples with the centre, unit and scale there are."""
-        before, grown = self.examples, self.examples.grown(X, y)
+    def add(self, grown: Examples, infer: Infer) -> "FittedModel":
+        """Condition on further examples, behind those there are, with the centre, unit and scale there are."""
+        before = self.examples
         K, start = support_covariance(self.covariance, grown.X), None
         if self.posterior.tied:
             places = torch.from_numpy(np.searchsorted(grown.classes, before.classes))
@@ -145,7 +165,9 @@ class FittedModel:
     def weights_with_none(self) -> Float[Tensor, "n d"]:
         """Weights of the logits of the classes and one more, computed once; threads that race compute the same."""
         if "weights_with_none" not in self.later:
-            self.later["weights_with_none"] = weights_with_none(self.posterior, self.covariance.intercept)
+            self.later["weights_with_none"] = weights_with_none(
+                self.posterior, self.covariance.intercept, self.examples.powers
+            )
         return self.later["weights_with_none"]
 
     def _covariances(self, X: Tensor, size: int = 0) -> Iterator[tuple[slice, Tensor]]:
@@ -180,7 +202,7 @@ def _conditioned(
     K = np.exp(log_scale) * K + covariance.intercept
     if not bool(torch.isfinite(K).all()):
         raise InputError("the kernel matrix of X holds NaN or infinity; rescale the features or lower log_scale")
-    inferred = infer(K, torch.from_numpy(examples.labels), len(examples.classes), start)
+    inferred = infer(K, torch.from_numpy(examples.labels), len(examples.classes), start, examples.powers)
     return FittedModel(
         examples,
         covariance,

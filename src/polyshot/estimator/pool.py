@@ -66,9 +66,17 @@ class PooledCovariance(Covariance):
         return self.deformation.diagonal(super().diagonal(x), near, _STRENGTH, self.share) / self.size_after
 
 
-def covariance_of(kernel: KernelLike, X: Float[Tensor, "n d"], n_way: int, pool: NDArray[np.float64]) -> Covariance:
-    """The covariance for labelled examples and a pool, which may be empty."""
-    return PooledCovariance.around(kernel, X, as_tensor(pool), n_way) if len(pool) else Covariance.of(kernel, X)
+def covariance_of(
+    kernel: KernelLike,
+    X: Float[Tensor, "n d"],
+    n_way: int,
+    pool: NDArray[np.float64],
+    weights: Float[Tensor, "n"] | None = None,
+) -> Covariance:
+    """The covariance for labelled examples and a pool, which may be empty. The graph of a pool ignores the weights."""
+    if len(pool):
+        return PooledCovariance.around(kernel, X, as_tensor(pool), n_way)
+    return Covariance.of(kernel, X, weights)
 
 
 def pool_of(covariance: Covariance) -> NDArray[np.float64]:

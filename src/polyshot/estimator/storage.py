@@ -58,6 +58,8 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
         "weights": model.weights,
         **model.later,
     }
+    if model.examples.weights is not None:
+        tensors["sample_weight"] = torch.from_numpy(model.examples.weights)
     header = {
         "parameters": parameters | {"kernel": _kernel_name(classifier.kernel)},
         "classes": names.tolist(),
@@ -125,6 +127,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         "weights": (n, n_way),
     }
     shapes |= {name: (n, n_way + 1) for name in _LATER if name in tensors}
+    shapes |= {name: (n,) for name in ("sample_weight",) if name in tensors}
     if "pool" in header:
         m, rank = tensors["basis"].shape
         shapes |= {
@@ -142,6 +145,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes.values(), strict=True)),
         "precision": all(x.dtype == torch.float64 for x in arrays.values()) and labels.dtype == torch.int64,
         "labels": labels.shape == (n,) and np.unique(labels).tolist() == list(range(n_way)),
+        "weights": "sample_weight" not in tensors or bool((tensors["sample_weight"] > 0).all()),
         "rows": torch.equal(tensors["rows"].sort().values, torch.arange(n)),
         "metadata": isinstance(header["metadata"], dict),
         "classes": classes.dtype.kind in _CLASS_KINDS and np.unique(classes).tolist() == header["classes"],
@@ -172,7 +176,8 @@ def _rebuilt(
         kernel = KERNELS[str(kernel)]()
         kernel.to(next(iter(state.values())).dtype).load_state_dict(state)
         classifier.kernel = kernel
-    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header), tensors["rows"].numpy())
+    weights = tensors["sample_weight"].numpy() if "sample_weight" in tensors else None
+    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header), tensors["rows"].numpy(), weights)
     classifier.n_features_in_ = examples.X.shape[1]
     classifier.metadata_ = header["metadata"]
     if header["feature_names"]:

@@ -11,7 +11,7 @@ from polyshot.gp.models.posterior import Sites
 
 @torch.no_grad()
 def fit_with_none(
-    K: Float[Tensor, "n n"], y: Int[Tensor, "n"], sites: Sites
+    K: Float[Tensor, "n n"], y: Int[Tensor, "n"], sites: Sites, example_weights: Float[Tensor, "n"] | None = None
 ) -> tuple[TiedPropagation, Float[Tensor, "n d"]]:
     """Expectation propagation with one more class: how it ended, and the weights of the C + 1 mean logits.
 
@@ -20,5 +20,7 @@ def fit_with_none(
     """
     n_way = sites.omega.shape[-1]
     start = grown_sites(sites, y, n_way + 1, torch.arange(n_way))
-    fit, conditional = fit_tied_propagation(K, y, n_way + 1, tolerance=1e-2, start=start)
+    fit, conditional = fit_tied_propagation(
+        K, y, n_way + 1, tolerance=1e-2, start=start, example_weights=example_weights
+    )
     return fit, conditional.a

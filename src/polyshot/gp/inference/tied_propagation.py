@@ -20,17 +20,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.linalg.lapack import dpotrf, dpotri
 from torch import Tensor
 
-from polyshot.errors import InputError
 from polyshot.gp.arrays import as_array
 from polyshot.gp.inference.moment_matching import log_scales, match_moments
 from polyshot.gp.inference.propagation import fit_propagation
 from polyshot.gp.inference.site_steps import AcceleratedSteps, DampedSteps, TiedSites
 from polyshot.gp.models.one_vs_each import OneVsEachGP
-from polyshot.gp.models.posterior import Logits, Sites, cholesky, one_hot
-from polyshot.gp.validation import NOT_DEFINITE, check_positive_count, check_query, check_task
+from polyshot.gp.models.posterior import Logits, Sites, cholesky, inverse_with_log_det, one_hot
+from polyshot.gp.validation import check_positive_count, check_query, check_task, checked_weights
 
 _RESIDUAL, _MOST_OPERATIONS = 10.0, 3e8  # the residual in tolerances; operations per sweep of the general fallback
 
@@ -100,10 +98,10 @@ class TiedConditional:
         outer = root[:, None] * root
         H = outer * K
         H.diagonal().add_(1.0)
-        inverse, log_det_H = _inverse(H)
+        inverse, log_det_H = inverse_with_log_det(H)
         H_S = inverse / n_way - inverse * (y[:, None] == y)
         H_S.diagonal().add_(1.0)
-        inverse_S, log_det_S = _inverse(H_S)
+        inverse_S, log_det_S = inverse_with_log_det(H_S)
         P, S = inverse.mul_(outer), inverse_S.div_(outer)
         b = Y * kappa.sum(-1, keepdim=True) - kappa  # A^T kappa
         shrunk = b / w[:, None]
@@ -163,17 +161,6 @@ class TiedConditional:
         return -torch.cholesky_solve(without, L).squeeze(-1)
 
 
-def _inverse(H: Tensor) -> tuple[Tensor, float]:
-    """Inverse and log-determinant of a positive definite matrix, by scipy's faster LAPACK; overwrites H."""
-    L, not_definite = dpotrf(as_array(H).T, lower=1, clean=0, overwrite_a=1)
-    if not_definite:
-        raise InputError(NOT_DEFINITE)
-    log_det = 2 * float(np.log(L.diagonal()).sum())
-    upper = torch.from_numpy(dpotri(L, lower=1, overwrite_c=1)[0].T).to(H.device)
-    inverse = upper.triu()
-    return inverse.add_(upper.triu(1).mT), log_det
-
-
 def _by_class(y: Tensor, n_way: int) -> tuple[Tensor, np.ndarray]:
     """An order that brings the examples of a class together, and the bounds [C + 1] of the classes in it."""
     return y.argsort(stable=True), np.r_[0, np.cumsum(as_array(y.bincount(minlength=n_way)))]
@@ -191,7 +178,11 @@ def _class_sums(S: Tensor, h: Tensor, y: Tensor, n_way: int) -> Tensor:
 
 
 class _Sweep(NamedTuple):
-    """What a set of sites gives, and the sites that match the moments of all its cavities."""
+    """What a set of sites gives, and the sites that match the moments of all its cavities.
+
+    An example of weight m counts as m copies, whose sites are the same. w and kappa are those of one copy, and the
+    cavity leaves out one copy, or the whole example if m < 1.
+    """
 
     posterior: TiedConditional
     psi: Tensor
@@ -200,27 +191,30 @@ class _Sweep(NamedTuple):
     matched: TiedSites
     improper: Tensor
     left: Tensor
+    part: Tensor
 
     @staticmethod
-    def of(K: Tensor, y: Tensor, there: Tensor, w: Tensor, kappa: Tensor) -> "_Sweep":
-        posterior = TiedConditional.of(K, y, w, kappa)
+    def of(K: Tensor, y: Tensor, there: Tensor, weights: Tensor, w: Tensor, kappa: Tensor) -> "_Sweep":
+        posterior = TiedConditional.of(K, y, weights * w, weights[:, None] * kappa)
+        part = weights.clamp(max=1.0)[:, None]
+        removed = part * w[:, None]
         psi, variance = posterior.contrasts()
         variance = variance.clamp(min=1e-12)
         # The cavity: everything but the site itself. Where the shared precision is too large for it, use a wide one.
         precision = 1 / variance
-        left = torch.maximum(precision - w[:, None], 1e-3 * precision)
-        mean, spread = (psi * precision - kappa) / left, 1 / left
+        left = torch.maximum(precision - removed, 1e-3 * precision)
+        mean, spread = (psi * precision - part * kappa) / left, 1 / left
         omega, new_kappa, log_z = match_moments(mean, spread, there, tied=True)
         scales = torch.where(there, log_scales(log_z, mean, spread, w[:, None], kappa), 0.0)
-        log_evidence = posterior.log_integral + float(scales.sum())
-        improper = (there & (precision - w[:, None] < left)).any(-1)
-        return _Sweep(posterior, psi, variance.sqrt(), log_evidence, (omega.amax(-1), new_kappa), improper, left)
+        log_evidence = posterior.log_integral + float(weights @ scales.sum(-1))
+        improper = (there & (precision - removed < left)).any(-1)
+        return _Sweep(posterior, psi, variance.sqrt(), log_evidence, (omega.amax(-1), new_kappa), improper, left, part)
 
     def residual(self, w: Tensor, kappa: Tensor) -> float:
-        """How many standard deviations the full change of a site alone would move its psi, at most."""
+        """How many standard deviations the full change of a copy's site alone would move its psi, at most."""
         new_w, new_kappa = self.matched
-        shift = (new_kappa - kappa - self.psi * (new_w - w)[:, None]) / (self.left + new_w[:, None])
-        return float((shift / self.deviation).abs().max())
+        change = self.part * (new_kappa - kappa - self.psi * (new_w - w)[:, None])
+        return float((change / (self.left + self.part * new_w[:, None]) / self.deviation).abs().max())
 
 
 @torch.no_grad()
@@ -232,6 +226,7 @@ def fit_tied_propagation(
     tolerance: float = 1e-3,
     max_sweeps: int = 100,
     start: TiedSites | None = None,
+    example_weights: Float[Tensor, "n"] | None = None,
 ) -> tuple[TiedPropagation, TiedConditional]:
     """Find the posterior by expectation propagation with shared precisions, updating all sites in parallel.
 
@@ -254,40 +249,45 @@ def fit_tied_propagation(
         The largest number of accelerated sweeps per attempt. There may be four times as many damped ones.
     start : tuple, optional
         Sites (w, kappa) to start from.
+    example_weights : Tensor [N], optional
+        Powers of the examples' likelihoods, above zero. A weight of two gives the result of the example twice. Weights
+        below one are approximate in a further way: the site is the power of that of the whole example.
     """
     K, y = check_task(K, y, n_way)
     check_positive_count("max_sweeps", max_sweeps)
+    weights = checked_weights(example_weights, y)
     there = ~one_hot(y, n_way)
     prior = (2 * K.diagonal())[:, None].expand(there.shape)
     omega, kappa, _ = match_moments(torch.zeros_like(prior), prior, there, tied=True)
     beginning = omega.amax(-1), kappa
     unit = prior.sqrt().clamp(min=1e-6)
-    fit, posterior = _iterate(K, y, there, start or beginning, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+    task = K, y, there, weights
+    first = beginning if start is None else (start[0] / weights, start[1] / weights[:, None])
+    fit, posterior = _iterate(task, first, AcceleratedSteps(there, unit, weights), tolerance, max_sweeps)
     n_sweeps = fit.n_sweeps
     if not fit.converged:
-        fit, posterior = _iterate(K, y, there, beginning, DampedSteps(), tolerance, 4 * max_sweeps)
+        fit, posterior = _iterate(task, beginning, DampedSteps(), tolerance, 4 * max_sweeps)
         n_sweeps += fit.n_sweeps
     if not fit.converged and n_way * len(y) ** 3 <= _MOST_OPERATIONS:
-        general = fit_propagation(OneVsEachGP(), K, y, n_way).sites
+        general = fit_propagation(OneVsEachGP(), K, y, n_way).sites  # without the weights, which is good for a start
         sites = general.omega[0].sum(-1) / (n_way - 1), general.kappa[0]
-        fit, posterior = _iterate(K, y, there, sites, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+        fit, posterior = _iterate(task, sites, AcceleratedSteps(there, unit, weights), tolerance, max_sweeps)
         n_sweeps += fit.n_sweeps
-    return fit._replace(n_sweeps=n_sweeps), posterior
+    w, kappa = weights * fit.w, weights[:, None] * fit.kappa
+    return fit._replace(w=w, kappa=kappa, n_sweeps=n_sweeps), posterior
 
 
 def _iterate(
-    K: Tensor,
-    y: Tensor,
-    there: Tensor,
+    task: tuple[Tensor, Tensor, Tensor, Tensor],
     sites: TiedSites,
     steps: AcceleratedSteps | DampedSteps,
     tolerance: float,
     max_sweeps: int,
 ) -> tuple[TiedPropagation, TiedConditional]:
     """Sweep until a full step is small and the log evidence has settled below zero, or the steps are given up."""
-    before, moved, last = torch.zeros_like(sites[1]), np.inf, np.inf
+    before, moved, last = torch.zeros_like(sites[1]), np.inf, np.inf  # sites are those of one copy
     for n_sweeps in range(1, max_sweeps + 1):
-        sweep = _Sweep.of(K, y, there, *sites)
+        sweep = _Sweep.of(*task, *sites)
         previous, moved = moved, float(((sweep.psi - before).abs() / sweep.deviation).max())
         small = tolerance * steps.share
         settled = moved <= small and abs(sweep.log_evidence - last) <= 3 * small and sweep.log_evidence <= 0

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
+from polyshot.estimator.examples import Examples
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import Inferred, Start, weights_with_none
 from polyshot.estimator.pool import PooledCovariance, covariance_of
@@ -20,45 +21,9 @@ from polyshot.estimator.projection import Projection, scaled, with_constant
 from polyshot.gp import FactoredKernel, KernelMatrix, Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
 
 CHUNK_NUMBERS = 2**22
-NEAREST = 16.0  # prior standard deviations; docs/estimator.md
+NEAREST = 16.0  # prior standard deviations; docs/estimator-choices.md
 _TOO_LARGE = "X has rows too large for the kernel: their posterior mean"
-Infer = Callable[[KernelMatrix, Any, int, Start | None], Inferred]
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Features X [N, D] and labels [N], which are places in the sorted classes [C].
-
-    rows [N] are the examples' numbers in the order in which the user gave them, from 0 to N - 1.
-    """
-
-    X: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    classes: NDArray[Any]
-    rows: NDArray[np.int64]
-
-    @staticmethod
-    def of(X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
-        """Examples with the labels y that the user gave."""
-        classes, labels = np.unique(y, return_inverse=True)
-        return Examples(X, labels.astype(np.int64), classes, np.arange(len(X)))
-
-    def grown(self, X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
-        """Further examples behind these; y has the labels of all."""
-        grown = Examples.of(np.concatenate([self.X, X]), y)
-        return replace(grown, rows=np.r_[self.rows, len(self.X) + np.arange(len(X))])
-
-    def without(self, rows: NDArray[np.int64]) -> "Examples":
-        """All but the examples with these numbers; the others are numbered again from 0 in the same order."""
-        kept = ~np.isin(self.rows, rows)
-        rest = Examples.of(self.X[kept], self.y[kept])
-        return replace(rest, rows=self.rows[kept].argsort().argsort())
-
-    @property
-    def y(self) -> NDArray[Any]:
-        """The labels as the user gave them."""
-        names: NDArray[Any] = self.classes[self.labels]
-        return names
+Infer = Callable[[KernelMatrix, Any, int, Start | None, Float[Tensor, "n"] | None], Inferred]
 
 
 @dataclass(frozen=True)
@@ -96,24 +61,24 @@ class FittedModel:
 
         Rows of `pool` have no label; there may be none.
         """
-        order = by_content(examples.X)
-        examples = replace(examples, X=examples.X[order], labels=examples.labels[order], rows=examples.rows[order])
-        n_way, start = len(examples.classes), None
-        covariance = covariance_of(kernel, as_tensor(examples.X), pool)
+        examples = examples.ordered(by_content(examples.X))
+        n_way, start, weights = len(examples.classes), None, examples.powers
+        covariance = covariance_of(kernel, as_tensor(examples.X), pool, weights)
         projection = Projection.of(covariance, as_tensor(examples.X)) if by_features else None
         K = kernel_matrix(covariance, projection, examples.X)
         scales = () if log_scale is None else (log_scale, log_scale)
         if log_scale is None:
             prior = LEARNED if covariance.is_cosine else WITHOUT_SCATTER
             labels = torch.from_numpy(examples.labels)
-            log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept)
+            log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept, weights)
             start = None if near is None else (near.w, near.kappa)
-        model = _conditioned(examples, covariance, projection, log_scale, K, infer, start, (len(order), n_way))
+        chosen = len(examples.X), n_way
+        model = _conditioned(examples, covariance, projection, log_scale, K, infer, start, chosen)
         return model._with_companions(scales, infer)
 
-    def add(self, X: NDArray[np.float64], y: NDArray[Any], infer: Infer) -> "FittedModel":
-        """Condition on further examples with the centre, unit and scale there are."""
-        before, grown = self.examples, self.examples.grown(X, y)
+    def add(self, grown: Examples, infer: Infer) -> "FittedModel":
+        """Condition on further examples, behind those there are, with the centre, unit and scale there are."""
+        before = self.examples
         K, start = kernel_matrix(self.covariance, self.projection, grown.X), None
         if self.posterior.tied:
             places = torch.from_numpy(np.searchsorted(grown.classes, before.classes))
@@ -169,7 +134,7 @@ class FittedModel:
                 K = replace(K, phi=K.phi[:, : self._n_features()])
             else:
                 K = K - self.covariance.intercept
-            self.later["weights_with_none"] = weights_with_none(replace(self.posterior, K=K))
+            self.later["weights_with_none"] = weights_with_none(replace(self.posterior, K=K), self.examples.powers)
         return self.later["weights_with_none"]
 
     def _example_weights(self) -> Float[Tensor, "n c"]:
@@ -188,9 +153,8 @@ class FittedModel:
         """This model with its companions, if there is a pool."""
         if not isinstance(self.covariance, PooledCovariance):
             return self
-        X, y = as_tensor(self.examples.X), torch.from_numpy(self.examples.labels)
         graph_logits = self._mean(self.covariance.pool, self.weights)
-        others = companions(self.covariance, X, y, len(self.examples.classes), graph_logits, log_scales, infer)
+        others = companions(self.covariance, self.examples, graph_logits, log_scales, infer)
         return replace(self, companions=others)
 
     def _covariances(self, X: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -243,7 +207,7 @@ def _conditioned(
     K = scaled(K, log_scale, covariance.intercept)
     if not bool(torch.isfinite(K.phi if isinstance(K, FactoredKernel) else K).all()):
         raise InputError("the kernel matrix of X holds NaN or infinity; rescale the features or lower log_scale")
-    inferred = infer(K, torch.from_numpy(examples.labels), len(examples.classes), start)
+    inferred = infer(K, torch.from_numpy(examples.labels), len(examples.classes), start, examples.powers)
     return FittedModel(
         examples,
         covariance,

@@ -65,9 +65,14 @@ class PooledCovariance(Covariance):
         return self.deformation.diagonal(super().diagonal(x), near, _STRENGTH) / self.size_after
 
 
-def covariance_of(kernel: KernelLike, X: Float[Tensor, "n d"], pool: NDArray[np.float64]) -> Covariance:
-    """The covariance for labelled examples and a pool, which may be empty."""
-    return PooledCovariance.around(kernel, X, as_tensor(pool)) if len(pool) else Covariance.of(kernel, X)
+def covariance_of(
+    kernel: KernelLike,
+    X: Float[Tensor, "n d"],
+    pool: NDArray[np.float64],
+    weights: Float[Tensor, "n"] | None = None,
+) -> Covariance:
+    """The covariance for labelled examples and a pool, which may be empty. The graph of a pool ignores the weights."""
+    return PooledCovariance.around(kernel, X, as_tensor(pool)) if len(pool) else Covariance.of(kernel, X, weights)
 
 
 def pool_of(covariance: Covariance) -> NDArray[np.float64]:

@@ -18,9 +18,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.estimator.covariance import Covariance
+from polyshot.estimator.examples import Examples
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, choose_log_scale
 from polyshot.estimator.inference import Inferred
 from polyshot.estimator.pool import PooledCovariance
+from polyshot.gp import as_tensor
 
 _GUESSED_PER_CLASS, _MOST_GUESSED = 15, 1000
 _CHUNK_NUMBERS = 2**22
@@ -53,9 +55,7 @@ class Companion:
 
 def companions(
     covariance: PooledCovariance,
-    X: Float[Tensor, "n d"],
-    y: Int[Tensor, "n"],
-    n_way: int,
+    examples: Examples,
     graph_logits: Float[Tensor, "u c"],
     log_scales: tuple[float, ...],
     infer: Callable[..., Inferred],
@@ -67,22 +67,27 @@ def companions(
     agree with the kernel too well to judge it.
     """
     plain_covariance, pool = covariance.plain, covariance.pool
+    X, y, n_way = as_tensor(examples.X), torch.from_numpy(examples.labels), len(examples.classes)
+    weights = torch.ones(len(X), dtype=X.dtype) if examples.powers is None else examples.powers
     prior = LEARNED if plain_covariance.is_cosine else WITHOUT_SCATTER
     K = _symmetric(plain_covariance, X)
-    log_scale = log_scales[0] if log_scales else choose_log_scale(K, y, n_way, prior, plain_covariance.intercept)[0]
+    intercept = plain_covariance.intercept
+    chosen = log_scales or choose_log_scale(K, y, n_way, prior, intercept, examples.powers)
 
-    def fitted(X: Tensor, K: Tensor, y: Tensor, log_scale: float, share: float) -> Companion:
-        scaled = np.exp(log_scale) * K + plain_covariance.intercept
-        return Companion(plain_covariance, X, log_scale, infer(scaled, y, n_way, None).weights, share)
+    def fitted(X: Tensor, K: Tensor, y: Tensor, powers: Tensor | None, log_scale: float, share: float) -> Companion:
+        found = infer(np.exp(log_scale) * K + intercept, y, n_way, None, powers)
+        return Companion(plain_covariance, X, log_scale, found.weights, share)
 
-    plain = fitted(X, K, y, log_scale, share=1.0)
+    plain = fitted(X, K, y, examples.powers, float(chosen[0]), share=1.0)
     plain_logits = plain.logits(pool)
     third = float(torch.softmax(plain_logits, -1).amax(-1).mean()) / 3
     rows, guesses = _surest((plain_logits + graph_logits) / 2)
     X, y = torch.cat([X, pool[rows]]), torch.cat([y, guesses])
+    weights = torch.cat([weights, torch.ones(len(rows), dtype=weights.dtype)])
     K = _symmetric(plain_covariance, X)
-    log_scale = log_scales[1] if log_scales else prior.mean(K, y, n_way)
-    return replace(plain, share=1 - 2 * third), fitted(X, K, y, log_scale, share=third)
+    log_scale = log_scales[1] if log_scales else prior.mean(K, y, n_way, weights)
+    powers = None if examples.powers is None else weights
+    return replace(plain, share=1 - 2 * third), fitted(X, K, y, powers, log_scale, share=third)
 
 
 def _surest(logits: Float[Tensor, "u c"]) -> tuple[Int[Tensor, "g"], Int[Tensor, "g"]]:

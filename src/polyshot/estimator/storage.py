@@ -11,7 +11,8 @@ from torch import Tensor
 
 from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
-from polyshot.estimator.fitted import Examples, FittedModel, kernel_matrix
+from polyshot.estimator.examples import Examples
+from polyshot.estimator.fitted import FittedModel, kernel_matrix
 from polyshot.estimator.pool import PooledCovariance
 from polyshot.estimator.pool_models import Companion
 from polyshot.estimator.projection import Projection, scaled
@@ -60,6 +61,8 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
         "weights": model.weights,
         **model.later,
     }
+    if model.examples.weights is not None:
+        tensors["sample_weight"] = torch.from_numpy(model.examples.weights)
     header = {
         "parameters": parameters | {"kernel": _kernel_name(classifier.kernel)},
         "classes": names.tolist(),
@@ -140,6 +143,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         features = rank or X.shape[1]
         shapes |= {"projection.landmarks": (m, X.shape[1]), "weights": (features + constant, n_way)}
     shapes |= {name: (features if by_features else n, n_way + 1) for name in _LATER if name in tensors}
+    shapes |= {name: (n,) for name in ("sample_weight",) if name in tensors}
     if "pool" in header:
         m, rank = tensors["basis"].shape
         shapes |= {
@@ -161,6 +165,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes.values(), strict=True)),
         "precision": all(x.dtype == torch.float64 for x in arrays.values()) and labels.dtype == torch.int64,
         "labels": labels.shape == (n,) and np.unique(labels).tolist() == list(range(n_way)),
+        "weights": "sample_weight" not in tensors or bool((tensors["sample_weight"] > 0).all()),
         "rows": torch.equal(tensors["rows"].sort().values, torch.arange(n)),
         "metadata": isinstance(header["metadata"], dict),
         "classes": classes.dtype.kind in _CLASS_KINDS and np.unique(classes).tolist() == header["classes"],
@@ -191,7 +196,8 @@ def _rebuilt(
         kernel = KERNELS[str(kernel)]()
         kernel.to(next(iter(state.values())).dtype).load_state_dict(state)
         classifier.kernel = kernel
-    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header), tensors["rows"].numpy())
+    weights = tensors["sample_weight"].numpy() if "sample_weight" in tensors else None
+    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header), tensors["rows"].numpy(), weights)
     classifier.n_features_in_ = examples.X.shape[1]
     classifier.metadata_ = header["metadata"]
     if header["feature_names"]:

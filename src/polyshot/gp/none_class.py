@@ -10,7 +10,9 @@ from polyshot.gp.models.posterior import Sites
 
 
 @torch.no_grad()
-def fit_with_none(K: KernelMatrix, y: Int[Tensor, "n"], sites: Sites) -> tuple[TiedPropagation, Float[Tensor, "k d"]]:
+def fit_with_none(
+    K: KernelMatrix, y: Int[Tensor, "n"], sites: Sites, example_weights: Float[Tensor, "n"] | None = None
+) -> tuple[TiedPropagation, Float[Tensor, "k d"]]:
     """Expectation propagation with one more class: how it ended, and the weights of the C + 1 mean logits.
 
     They are weights of the examples or, if K is a FactoredKernel, of the features.
@@ -20,5 +22,7 @@ def fit_with_none(K: KernelMatrix, y: Int[Tensor, "n"], sites: Sites) -> tuple[T
     """
     n_way = sites.omega.shape[-1]
     start = grown_sites(sites, y, n_way + 1, torch.arange(n_way))
-    fit, conditional = fit_tied_propagation(K, y, n_way + 1, tolerance=1e-2, start=start)
+    fit, conditional = fit_tied_propagation(
+        K, y, n_way + 1, tolerance=1e-2, start=start, example_weights=example_weights
+    )
     return fit, conditional.a

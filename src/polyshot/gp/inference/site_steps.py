@@ -25,8 +25,11 @@ class AcceleratedSteps:
         The current step as a share of a full step.
     """
 
-    def __init__(self, there: Bool[Tensor, "n c"], unit: Float[Tensor, "n c"]) -> None:
+    def __init__(
+        self, there: Bool[Tensor, "n c"], unit: Float[Tensor, "n c"], example_weights: Float[Tensor, "n"]
+    ) -> None:
         self.there, self.unit = there, unit
+        self.root = example_weights.sqrt()[:, None]  # an example of weight two moves as two examples would
         self.history: Anderson | None = None
 
     @property
@@ -40,9 +43,10 @@ class AcceleratedSteps:
             self.history = Anderson()
             return matched.w, matched.kappa
         now, image = (
-            torch.cat([w.log()[:, None], kappa / w[:, None] / self.unit], 1) for w, kappa in (sites, matched[:2])
+            self.root * torch.cat([w.log()[:, None], kappa / w[:, None] / self.unit], 1)
+            for w, kappa in (sites, matched[:2])
         )
-        point = self.history.step(now.flatten(), image.flatten()).reshape(now.shape)
+        point = self.history.step(now.flatten(), image.flatten()).reshape(now.shape) / self.root
         if self.share < _SHORTEST_ACCELERATED:
             return None
         w = point[:, 0].clamp(np.log(SMALLEST_OMEGA), _LARGEST_LOG_OMEGA).exp()

@@ -28,7 +28,7 @@ from polyshot.gp.inference.site_steps import AcceleratedSteps, DampedSteps, Tied
 from polyshot.gp.inference.tied_conditional import TiedConditional
 from polyshot.gp.models.one_vs_each import OneVsEachGP
 from polyshot.gp.models.posterior import Sites, one_hot
-from polyshot.gp.validation import check_finite_tensor, check_labels, check_positive_count, check_task
+from polyshot.gp.validation import check_finite_tensor, check_labels, check_positive_count, check_task, checked_weights
 
 KernelMatrix = Float[Tensor, "n n"] | FactoredKernel
 """K itself, or the features whose inner products it has."""
@@ -67,7 +67,10 @@ class TiedPropagation(NamedTuple):
 
 
 class _Sweep(NamedTuple):
-    """What a set of sites gives, and the sites that match the moments of all its cavities."""
+    """What a set of sites gives, and the sites that match the moments of all its cavities.
+
+    An example of weight m counts as m copies, whose sites are the same. w and kappa are those of one copy.
+    """
 
     posterior: TiedPosterior
     psi: Tensor
@@ -76,11 +79,11 @@ class _Sweep(NamedTuple):
     matched: TiedMatch
 
     @staticmethod
-    def of(K: KernelMatrix, y: Tensor, w: Tensor, kappa: Tensor) -> "_Sweep":
-        posterior = tied_conditional(K, y, w, kappa)
+    def of(K: KernelMatrix, y: Tensor, weights: Tensor, w: Tensor, kappa: Tensor) -> "_Sweep":
+        posterior = tied_conditional(K, y, weights * w, weights[:, None] * kappa)
         psi, variance = posterior.contrasts()
         variance = variance.clamp(min=1e-12)
-        matched = match_tied(psi, variance, y, w, kappa)
+        matched = match_tied(psi, variance, y, w, kappa, weights)
         return _Sweep(posterior, psi, variance.sqrt_(), posterior.log_integral + matched.log_scale, matched)
 
 
@@ -99,6 +102,7 @@ def fit_tied_propagation(
     tolerance: float = 1e-3,
     max_sweeps: int = 100,
     start: TiedSites | None = None,
+    example_weights: Float[Tensor, "n"] | None = None,
 ) -> tuple[TiedPropagation, TiedPosterior]:
     """Find the posterior by expectation propagation with shared precisions, updating all sites in parallel.
 
@@ -123,6 +127,9 @@ def fit_tied_propagation(
         The largest number of accelerated sweeps per attempt. There may be four times as many damped ones.
     start : tuple, optional
         Sites (w, kappa) to start from.
+    example_weights : Tensor [N], optional
+        Powers of the examples' likelihoods, above zero. A weight of two gives the result of the example twice. Weights
+        below one are approximate in a further way: the site is the power of that of the whole example.
     """
     if isinstance(K, FactoredKernel):
         check_finite_tensor("the features", K.phi)
@@ -130,38 +137,41 @@ def fit_tied_propagation(
     else:
         K, y = check_task(K, y, n_way)
     check_positive_count("max_sweeps", max_sweeps)
+    weights = checked_weights(example_weights, y)
     there = ~one_hot(y, n_way)
     prior = (2 * K.diagonal())[:, None].expand(there.shape)
     nothing = torch.zeros_like(prior)
-    first = match_tied(nothing, prior, y, nothing[:, 0], nothing)
-    beginning = first.w, first.kappa
+    alone = match_tied(nothing, prior, y, nothing[:, 0], nothing, weights)
+    beginning = alone.w, alone.kappa
     unit = prior.sqrt().clamp(min=1e-6)
-    fit, posterior = _iterate(K, y, start or beginning, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+    task = K, y, weights
+    first = beginning if start is None else (start[0] / weights, start[1] / weights[:, None])
+    fit, posterior = _iterate(task, first, AcceleratedSteps(there, unit, weights), tolerance, max_sweeps)
     n_sweeps = fit.n_sweeps
     if not fit.converged:
-        fit, posterior = _iterate(K, y, beginning, DampedSteps(), tolerance, 4 * max_sweeps)
+        fit, posterior = _iterate(task, beginning, DampedSteps(), tolerance, 4 * max_sweeps)
         n_sweeps += fit.n_sweeps
     if not fit.converged and n_way * len(y) ** 3 <= _MOST_OPERATIONS:
         matrix = K.matrix() if isinstance(K, FactoredKernel) else K
-        general = fit_propagation(OneVsEachGP(), matrix, y, n_way).sites
+        general = fit_propagation(OneVsEachGP(), matrix, y, n_way).sites  # without the weights, good for a start
         sites = general.omega[0].sum(-1) / (n_way - 1), general.kappa[0]
-        fit, posterior = _iterate(K, y, sites, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+        fit, posterior = _iterate(task, sites, AcceleratedSteps(there, unit, weights), tolerance, max_sweeps)
         n_sweeps += fit.n_sweeps
-    return fit._replace(n_sweeps=n_sweeps), posterior
+    w, kappa = weights * fit.w, weights[:, None] * fit.kappa
+    return fit._replace(w=w, kappa=kappa, n_sweeps=n_sweeps), posterior
 
 
 def _iterate(
-    K: KernelMatrix,
-    y: Tensor,
+    task: tuple[KernelMatrix, Tensor, Tensor],
     sites: TiedSites,
     steps: AcceleratedSteps | DampedSteps,
     tolerance: float,
     max_sweeps: int,
 ) -> tuple[TiedPropagation, TiedPosterior]:
     """Sweep until a full step is small and the log evidence has settled below zero, or the steps are given up."""
-    before, moved, last = torch.zeros_like(sites[1]), np.inf, np.inf
+    before, moved, last = torch.zeros_like(sites[1]), np.inf, np.inf  # sites are those of one copy
     for n_sweeps in range(1, max_sweeps + 1):
-        sweep = _Sweep.of(K, y, *sites)
+        sweep = _Sweep.of(*task, *sites)
         previous, moved = moved, float(((sweep.psi - before).abs() / sweep.deviation).max())
         small = tolerance * steps.share
         settled = moved <= small and abs(sweep.log_evidence - last) <= 3 * small and sweep.log_evidence <= 0

@@ -59,7 +59,7 @@ from polyshot.gp.shapes import (
     QueryVariances,
     SiteArray,
 )
-from polyshot.gp.validation import check_labels
+from polyshot.gp.validation import check_labels, checked_weights
 
 
 class OneVsEachGP(GPModel):
@@ -70,10 +70,20 @@ class OneVsEachGP(GPModel):
     weights : Tensor [C, C], optional
         Weights of the composite likelihood, all one by default; zero leaves a comparison out. Gibbs sampling needs
         integers, expectation propagation ones.
+    example_weights : Tensor [N], optional
+        Powers of the examples' likelihoods, all one by default; integers for Gibbs sampling. Two is the example twice.
     """
 
-    def __init__(self, weights: Float[Tensor, "c c"] | None = None) -> None:
+    def __init__(
+        self, weights: Float[Tensor, "c c"] | None = None, *, example_weights: Float[Tensor, "n"] | None = None
+    ) -> None:
         self.likelihood: OneVsEach = OneVsEach(weights)
+        self.example_weights = example_weights
+
+    @property
+    def weighted(self) -> bool:
+        """Whether any comparison may have another weight than one."""
+        return self.likelihood.weights is not None or self.example_weights is not None
 
     def contrast(self, f: SiteArray, y: Labels) -> SiteArray:
         """Psi = f_y - f, zero at the example's own class."""
@@ -81,12 +91,12 @@ class OneVsEachGP(GPModel):
 
     def comparisons(self, y: Labels, n_way: int) -> PerClass:
         """Weight of each comparison, which is the b of its PG(b, psi); zero at the example's own class."""
-        weights = self.likelihood.weights
-        if weights is None:
-            return (~one_hot(y, n_way)).double()
-        if weights.shape[0] != n_way:
-            raise InputError(f"weights are for {weights.shape[0]} classes, the task has {n_way}")
-        return torch.where(one_hot(y, n_way), 0.0, weights.to(y.device).double()[y])
+        weights, others = self.likelihood.weights, (~one_hot(y, n_way)).double()
+        if weights is not None:
+            if weights.shape[0] != n_way:
+                raise InputError(f"weights are for {weights.shape[0]} classes, the task has {n_way}")
+            others *= weights.to(y.device).double()[y]
+        return others if self.example_weights is None else others * checked_weights(self.example_weights, y)[:, None]
 
     def draw_sites(self, f: SiteArray, y: Labels, generators: Generators) -> Sites:
         """omega ~ PG(b, f_y - f_c), kappa = b / 2 (Section 4.3)."""
@@ -106,17 +116,17 @@ class OneVsEachGP(GPModel):
         ]
         omega = torch.zeros_like(psi, memory_format=torch.contiguous_format)
         omega.scatter_(-1, index, torch.stack(draws).reshape(index.shape))
-        if self.likelihood.weights is None:
+        if not self.weighted:
             return Sites(omega, (omega > 0).to(omega) / 2)
         return Sites(omega, (self.comparisons(y, n_way) / 2)[..., None, :, :].expand_as(omega))
 
     def _counts(self, y: Tensor, n_way: int, others: Tensor, tilts: Tensor) -> Sequence[int | Tensor]:
         """The b of each task's comparisons with other classes: 1, or [M, N, C - 1] from integer weights."""
-        if self.likelihood.weights is None:
+        if not self.weighted:
             return [1] * len(tilts)
         b = self.comparisons(y, n_way).gather(-1, others)
         if bool((b != b.round()).any()):
-            raise InputError("Gibbs sampling needs integer pairwise weights; use fit_variational, which takes any")
+            raise InputError("Gibbs sampling needs integer weights; use fit_variational, which takes any")
         return list(b.long().reshape(-1, 1, *b.shape[-2:]).expand_as(tilts))
 
     def condition(self, K: KernelMatrix, y: Labels, sites: Sites, mean: Mean = 0.0) -> "OneVsEachConditional":

@@ -37,8 +37,8 @@ class RelationNet(FewShotMethod):
     network : {"two-pools", "conv4"}
         The default backbone: the original's, whose last two blocks do not pool, or Conv4 without flattening.
     statistics : {"running", "last"}
-        What the relation module's batch normalisation uses in evaluation: running averages, or the statistics of the last
-        training batch, as the public code does.
+        What the relation module's batch normalisation uses in evaluation: running averages, or the statistics of the
+        last training batch, as the public code does.
     init : {"torch", "he-fan-out"}
         How the convolutions of the default backbone and of the relation module start: as torch's default, or as in the
         paper's public code.

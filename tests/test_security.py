@@ -52,7 +52,7 @@ def assert_plain_table(text: str) -> None:
     """No cell of a CSV table is a formula, though it may be a number."""
     for row in csv.reader(io.StringIO(text)):
         for cell in row:
-            assert not cell.startswith(NO_FORMULA) or float(cell) < 0, cell
+            assert not cell.startswith(NO_FORMULA) or float(cell) <= 0, cell
 
 
 class _Tags(html.parser.HTMLParser):

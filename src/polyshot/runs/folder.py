@@ -100,9 +100,9 @@ class RunFolder:
     @property
     def history(self) -> list[dict[str, Any]]:
         """The log, one entry per epoch; empty if there is none yet."""
-        path = self.path / _LOG
+        path, unchecked = self.path / _LOG, self._is_first_edition
         try:
-            return parse_log(path.read_bytes() if path.exists() else b"", unchecked=self._is_first_edition)
+            return parse_log(path.read_bytes() if path.exists() else b"", unchecked=unchecked)
         except ValueError as error:
             raise TrainingError(
                 f"{path}: damaged ({error}); `polyshot train --out {self.path}` restores it, and --unfinished "

@@ -195,6 +195,8 @@ def train(
             title = f"{config.method} on {config.scenario}"
             with Progress(title, trainer.total, trainer.done, quiet=quiet or not team.leads) as bar:
                 _run(trainer, sampler, validation, team, folder, bar, callbacks)
+            if team.leads:
+                folder.remember(scenario, place)
     return out
 
 

@@ -37,7 +37,7 @@ def kill_a_worker_at_work(started: Path, killed: list[int]) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the worker's process in /proc")
-def test_a_run_whose_worker_is_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_whose_worker_is_killed_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = f"embeddings:{write_embeddings(tmp_path / 'small.npz')}"
     settings = {**SMALL, "epochs": EPOCHS}
     common = "\n".join(f"{name} = {value}" for name, value in settings.items())
@@ -49,6 +49,7 @@ def test_a_run_whose_worker_is_killed_ends_with_the_same_bits(tmp_path: Path) ->
     )
     killed: list[int] = []
     killer = threading.Thread(target=kill_a_worker_at_work, args=(tmp_path / "out" / "a" / "log.jsonl", killed))
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # otherwise Ray writes a token into the user's home
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         killer.start()

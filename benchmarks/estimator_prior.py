@@ -4,7 +4,7 @@ Tasks are the episodes 1000, 1001, ... of the design half of the two embedding s
 with fewer episodes in large cells. The benchmark itself uses episodes 0 to 199. For each task the log-loss of the
 queries and the leave-one-out likelihood of the support set are computed on a grid of scales. The chosen prior minimises
 the mean over cells of log(log-loss / log-loss of the cell's best fixed scale). The only randomness is the episodes' own
-seeds. --by-scatter 0 gives WITHOUT_SCATTER; --learn-on gives the table of docs/estimator.md.
+seeds. --by-scatter 0 gives WITHOUT_SCATTER; --learn-on gives the table of docs/estimator-lab-notes.md.
 """
 
 import argparse

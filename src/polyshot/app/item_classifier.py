@@ -1,11 +1,10 @@
 """An encoder and a classifier as one model: learns from labelled items, answers about others, is kept in a file."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -16,12 +15,13 @@ from polyshot.app.items import ItemKind, Items, default_encoder, encode, encoder
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.estimator.hyperparameters import by_content
-from polyshot.system.files import write_atomically
+from polyshot.system.sealed import read_sealed, write_sealed
 
 _FORMAT = "polyshot classify 1"
 _FIELDS = {"format", "kind", "encoder", "digest", "names", "contents", "model"}
 _ITEMS = "items"  # the kind of items, among the metadata of the model's file
 _EXCERPT = 120  # characters of a text
+_MOST_BYTES = 2**28  # of a record, which holds the texts of the examples
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class ItemClassifier:
             "contents": None if self.kind == "vectors" else [_as_text(content) for content in self.examples.contents],
             "model": _checksum(path),
         }
-        write_atomically(record_path(path), json.dumps(record, indent=1).encode())
+        write_sealed(record_path(path), record)
 
     @classmethod
     def load(cls, path: str | Path) -> "ItemClassifier":
@@ -236,15 +236,26 @@ def record_path(path: Path) -> Path:
 
 
 def _read_record(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; it belongs beside the model file")
+    record, sealed = read_sealed(path, _MOST_BYTES)
     try:
-        record = json.loads(path.read_bytes())
-        if not isinstance(record, dict) or record.get("format") != _FORMAT or set(record) != _FIELDS:
+        if record.get("format") != _FORMAT or set(record) != _FIELDS or not sealed:
             raise ValueError("it lacks what `polyshot classify --save` writes")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); it belongs beside the model file") from error
-    except (ValueError, RecursionError) as error:
+        n = len(record["names"]) if _are_texts(record["names"]) else -1
+        contents = [""] * n if record["kind"] == "vectors" else record["contents"]
+        encoder = "" if record["kind"] == "vectors" else record["encoder"]
+        if record["kind"] not in get_args(ItemKind) or not _are_texts([encoder]) or not _are_texts(contents, n):
+            raise ValueError("it does not name a kind of items, their encoder, and the examples")
+    except ValueError as error:
         raise DataError(f"{path}: not the record of a model ({error}); save the model again") from error
     return record
+
+
+def _are_texts(values: Any, n: int | None = None) -> bool:
+    """Whether it is a list of strings, n of them if that is given."""
+    right = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    return right and n in (None, len(values))
 
 
 def _as_text(content: Any) -> str:

@@ -87,8 +87,13 @@ def encode(items: Items, encoder: Any, *, progress: bool = False, cache: Any = "
 
 def list_failures(items: Items, failures: Mapping[int, str]) -> str:
     """One line for each item that cannot be used, with the reason; of many, the first."""
-    lines = [f"  {items.names[row]}: {reason}" for row, reason in list(failures.items())[:_SHOWN]]
-    return "\n".join(lines + ([f"  and {len(failures) - _SHOWN} more"] if len(failures) > _SHOWN else []))
+    return list_reasons({items.names[row]: reason for row, reason in failures.items()})
+
+
+def list_reasons(reasons: Mapping[str, str]) -> str:
+    """The same for items by name."""
+    lines = [f"  {name}: {reason}" for name, reason in list(reasons.items())[:_SHOWN]]
+    return "\n".join(lines + ([f"  and {len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else []))
 
 
 def unusable(items: Items, failures: Mapping[int, str], what: str) -> DataError:

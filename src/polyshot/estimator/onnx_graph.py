@@ -36,7 +36,7 @@ def export(model: FittedModel, path: Path) -> None:
         raise (ImportError(how) if (how := missing_extra(error)) else error) from error
     helper, kinds = onnx.helper, onnx.TensorProto
     graph = _Graph()
-    _answer(graph, model, _checked_kernel(model.covariance))
+    _answer(graph, model, _checked_kernel(model))
     n_features, n_classes = model.examples.X.shape[1], len(model.examples.classes)
     content = helper.make_graph(
         [helper.make_node(kind, inputs, [output], **attributes) for kind, inputs, output, attributes in graph.nodes],
@@ -88,10 +88,16 @@ class _Graph:
         return self.node("Div", x, self.node("Where", there, length, 1.0))
 
 
-def _checked_kernel(covariance: Covariance) -> Kernel:
+def _checked_kernel(model: FittedModel) -> Kernel:
+    covariance = model.covariance
     if isinstance(covariance, PooledCovariance):
         raise InputError(
             "a model that was fitted with unlabelled rows cannot be exported; fit one on the labelled rows alone"
+        )
+    if model.projection is not None and len(model.projection.landmarks):
+        raise InputError(
+            f"a model of {len(model.examples.X):,} examples under an RBF cannot be exported, because it works with "
+            "landmarks; use kernel='cosine' or 'linear', or fit fewer examples"
         )
     kernel = make_kernel(covariance.kernel) if isinstance(covariance.kernel, str) else covariance.kernel
     if type(kernel) not in _EXPORTED:
@@ -112,15 +118,18 @@ def _answer(graph: _Graph, model: FittedModel, kernel: Kernel) -> None:
         x = graph.unit_rows(x)
     nearest = None
     if isinstance(kernel, _INNER_PRODUCTS):
-        to_examples = _to_covariances(kernel, covariance, model.examples.X)
-        centred = graph.node("MatMul", x, scale * to_examples @ weights)
-        none = graph.node("MatMul", x, scale * to_examples @ with_none)
+        to_inputs = _to_inputs(kernel, model)
+        centred = graph.node("MatMul", x, to_inputs @ weights[: to_inputs.shape[1]])
+        none = graph.node("MatMul", x, to_inputs @ with_none)
     else:
         assert isinstance(kernel, RBF)
         K = graph.node("Mul", _distances(graph, x, kernel, covariance, model.examples.X), scale / covariance.size)
         centred, none = graph.node("MatMul", K, weights), graph.node("MatMul", K, with_none)
         nearest = graph.over_columns("ReduceMax", K, keepdims=0) if covariance.fades else None
-    graph.node("Add", centred, covariance.intercept * weights.sum(0), output="logits")
+    by_intercept = covariance.intercept * weights.sum(0)
+    if model.projection is not None:
+        by_intercept = np.sqrt(covariance.intercept) * weights[-1]
+    graph.node("Add", centred, by_intercept, output="logits")
     graph.node("Softmax", "logits", output="probabilities", axis=-1)
     n_classes = weights.shape[1]
     known = graph.node("Gather", none, graph.constant(range(n_classes), np.int64), axis=1)
@@ -148,12 +157,15 @@ def _inputs(graph: _Graph, covariance: Covariance) -> str:
     return graph.node("Sub", x, graph.node("Where", there, centre, np.zeros_like(centre)))
 
 
-def _to_covariances(kernel: Kernel, covariance: Covariance, X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The matrix [d, n] that turns x, as prepared above, into its covariances with the examples at scale one."""
-    examples = covariance.inputs(as_tensor(X))
-    features = kernel.features(examples).detach().numpy()
-    factor = float(kernel.features(as_tensor(np.eye(1, X.shape[1]))).detach().norm())  # features are x times this
-    inner: NDArray[np.float64] = factor * features.T / covariance.size
+def _to_inputs(kernel: Kernel, model: FittedModel) -> NDArray[np.float64]:
+    """The matrix that turns x, as prepared above, into what the weights multiply: covariances or features."""
+    covariance, scale, d = model.covariance, np.exp(model.log_scale), model.examples.X.shape[1]
+    factor = float(kernel.features(as_tensor(np.eye(1, d))).detach().norm())  # features are x times this
+    if model.projection is not None:
+        by_feature: NDArray[np.float64] = np.sqrt(scale / covariance.size) * factor * np.eye(d)
+        return by_feature
+    features = kernel.features(covariance.inputs(as_tensor(model.examples.X))).detach().numpy()
+    inner: NDArray[np.float64] = scale * factor * features.T / covariance.size
     return inner
 
 

@@ -19,6 +19,7 @@ from polyshot.runs.folder import package_versions
 from polyshot.runs.inputs import Examples
 from polyshot.runs.trained import Adapted, Answer
 from polyshot.system.files import write_atomically
+from polyshot.system.text import csv_cell
 
 SCORE = "minus the largest class score; the higher it is, the less the query looks like any class of the support set"
 FAMILIARITY = "the share of the run's validation examples that are as far from its training examples as the query"
@@ -92,8 +93,9 @@ def write_predictions(out: Path, adapted: Adapted, names: Sequence[str], answer:
     probabilities = answer.probabilities.tolist()
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow([*columns, *(f"p({name})" for name in answer.class_names)])
-    writer.writerows([*row, *more] for row, more in zip(rows, probabilities, strict=True))
+    writer.writerow([*columns, *(csv_cell(f"p({name})") for name in answer.class_names)])
+    for row, more in zip(rows, probabilities, strict=True):
+        writer.writerow([csv_cell(cell) if isinstance(cell, str) else cell for cell in (*row, *more)])
     content = {
         "run": str(adapted.run.path),
         "configuration": adapted.run.config.as_dict(),
@@ -110,4 +112,5 @@ def write_predictions(out: Path, adapted: Adapted, names: Sequence[str], answer:
     }
     files = prediction_files(out)
     write_atomically(files[0], table.getvalue().encode())
-    write_atomically(files[1], (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(files[1], text.encode(errors="backslashreplace"))  # as JSON escapes what is no UTF-8

@@ -5,7 +5,7 @@ One query per task, so that the tasks are independent and binomial bounds apply:
 
 - "naive": the most probable labels until their probabilities of `predict_proba` add up to the level;
 - MAPIE and crepes (estimator_conformal_rivals.py), from two shots on. Cross-conformal sets cost five fits, so only the
-  first 50 tasks have them.
+  first 25 tasks have them.
 
 The sums over tasks are written after each round of 25 tasks per cell, and the next run adds to them. The tables are
 written into docs/estimator-guarantees.md. A full run takes about 20 minutes of one core.
@@ -37,7 +37,7 @@ METHODS = {
     "naive": "naive",
     **{name: name for name in RIVALS},
 }
-MOST_CROSS = 50
+MOST_CROSS = 25
 Sums = dict[str, float]
 
 

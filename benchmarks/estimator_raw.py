@@ -1,11 +1,11 @@
 """Raw features as they come from a table: python -m benchmarks.estimator_raw [--tasks 15]
 
-Log-loss on tasks of scikit-learn's small sets, whose columns nobody has scaled, with C classes (at most five), 15 queries
-per class, and the task's number as the seed. "One unit" is the classifier as it was before features on scales of their own
-got units of their own (`_OWN_SCALES` of estimator/covariance.py). Each row also has the smallest and the largest ratio, over
-the tasks, of the largest spread of a feature to the median one. The same ratio is shown for the first 64 numbers, and the
-first 48 principal components, of the design classes of the two embedding sets. The table is written into
-docs/estimator-lab-notes.md.
+Log-loss on tasks of scikit-learn's small sets, whose columns nobody has scaled, with C classes (at most five), 15
+queries per class, and the task's number as the seed. "One unit" is the classifier as it was before features on scales
+of their own got units of their own (`_OWN_SCALES` of estimator/covariance.py). Each row also has the smallest and the
+largest ratio, over the tasks, of the largest spread of a feature to the median one. The same ratio is shown for the
+first 64 numbers, and the first 48 principal components, of the design classes of the two embedding sets. The table is
+written into docs/estimator-lab-notes.md.
 """
 
 import argparse

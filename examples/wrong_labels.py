@@ -22,7 +22,7 @@ def main(n_shot: int = 20, n_wrong: int = 10) -> dict[str, float]:
     labels[wrong] = (labels[wrong] + rng.integers(1, 5, n_wrong)) % 5
 
     model = OneVsEachClassifier().fit(X[known], labels)
-    suspects, probabilities = model.suspect_labels()  # the least probable labels first
+    suspects, _ = model.suspect_labels()  # the least probable labels first
     looked_at = suspects[: 2 * n_wrong]
     result = {"found": float(np.isin(wrong, looked_at).mean()), "before": model.score(X[rest], y[rest])}
     model.remove(looked_at).add(X[known[looked_at]], y[known[looked_at]])  # a person has looked at each of them

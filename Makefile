@@ -1,7 +1,9 @@
 # Two commands are enough: `make demo` and `make test`. Both set up .venv on their own.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
+EMPTY := build/empty/$(SCRIPTS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Real data for tests and results, where it lies beside the checkout.
@@ -9,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export POLYSHOT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test coverage fuzz golden format docs bench bench-estimator results results-page release-check clean
+.PHONY: demo test test-lowest coverage fuzz audit golden format docs bench bench-estimator results results-page release-check clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/polyshot demo
@@ -21,11 +23,26 @@ test: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
+# The lowest versions that pyproject.toml allows, in an environment of their own.
+LOWEST := build/lowest
+LOWEST_PIP := $(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt
+NOT_LOWEST := app cli docs encoders faults fuzz golden methods paper report
+
+test-lowest:
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST_PIP) -e '.[cli,figures]' beartype gpytorch hypothesis imagecorruptions-imaug pandas pytest torchmetrics
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(NOT_LOWEST:%=--ignore=tests/%)
+
 coverage: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --cov=polyshot --cov-report=term
 
 fuzz: $(VENV)/.dev
 	POLYSHOT_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/pytest tests/fuzz
+
+audit: $(VENV)/.runtime
+	$(PIP) -e '.[audit]'
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 golden: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.make
@@ -35,10 +52,11 @@ docs: $(VENV)/.dev
 
 release-check: $(BIN)/python
 	rm -rf dist build/empty
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/empty
-	build/empty/bin/pip install --quiet -c constraints.txt "$$(ls dist/*.whl)[cli,text]"
-	cd build && empty/bin/polyshot --version && empty/bin/polyshot methods
+	$(EMPTY)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		"$$(ls dist/polyshot-*.whl)[text,images,cli,figures]"
+	$(EMPTY)/python -P tests/readme_doors.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -1,14 +1,8 @@
-"""The README's Python blocks print what the README shows below them."""
-
-import contextlib
-import io
-import re
-from pathlib import Path
+"""The README's Python blocks print what the README shows below them, and its commands are found."""
 
 import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
-SHOWN = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
+from readme_doors import README, SHOWN, commands, printed
 
 
 def test_every_block_shows_its_output() -> None:
@@ -19,7 +13,9 @@ def test_every_block_shows_its_output() -> None:
 def test_a_block_prints_what_is_shown(code: str, shown: str) -> None:
     if "TextEncoder" in code:
         pytest.importorskip("wordllama", reason="wordllama is not installed (docs/encoders.md)")
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(code, {})  # the README's own code
-    assert printed.getvalue() == shown
+    assert printed(code) == shown
+
+
+def test_each_door_has_commands() -> None:
+    """tests/readme_doors.py runs them; `make release-check` does so with the wheel."""
+    assert {"classify", "train", "evaluate", "report"} <= {words[0] for words in commands()}

@@ -20,6 +20,7 @@ MODULES = {
     "data": "Data sets, scenarios and episodes; [Data](../data.md) explains them.",
     "methods": "The few-shot methods; [Methods](../methods/README.md) has a page for each.",
     "evaluation": "Measures and paired comparison; [Evaluation](../evaluation.md) explains them.",
+    "app": "Raw items in, decisions out; [Photos and sentences](../classify.md) explains it.",
 }
 
 
@@ -80,7 +81,14 @@ def _errors() -> str:
     import polyshot.errors
 
     classes = [name for name, value in vars(polyshot.errors).items() if inspect.isclass(value)]
-    text = "Bad input raises one of these. The message says what is wrong, what is expected and what to do.\n"
+    text = (
+        "Bad input raises one of these. The message says what is wrong, what is expected and what to do. "
+        "`except PolyshotError` catches all of them; `InputError` is also a `ValueError`, as scikit-learn expects.\n\n"
+        "The command line prints the message without a traceback. Its exit codes:\n\n"
+        "| code | meaning |\n|---|---|\n"
+        "| 0 | done |\n| 1 | one of these errors, or a package that is not installed |\n"
+        "| 2 | an unknown command or option |\n| 130 | interrupted; the same command continues |\n"
+    )
     return "\n".join(["# Errors\n", text, *(f"::: polyshot.errors.{name}\n" for name in classes)])
 
 

@@ -45,6 +45,17 @@ def test_help_shows_the_defaults(command: str, words: list[str]) -> None:
     assert [word for word in words if word not in text] == []
 
 
+def test_help_names_every_choice() -> None:
+    """The names stand there in words, because the rooms that know them load torch."""
+    from polyshot.data import CORRUPTIONS
+    from polyshot.evaluation.protocols import PROTOCOLS
+    from polyshot.report.tables_text import FORMATS
+
+    evaluate, tables = shown("evaluate", "--help"), shown("tables", "--help")
+    assert [name for name in (*PROTOCOLS, *CORRUPTIONS) if name not in evaluate] == []
+    assert [name for name in FORMATS if name not in tables] == []
+
+
 def test_the_version_is_printed() -> None:
     assert shown("--version") == f"polyshot {polyshot.__version__}\n"
 
@@ -71,8 +82,9 @@ def loaded_by(arguments: list[str], **environment: str) -> tuple[list[str], str]
     return loaded.split(), output
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["predict", "--help"],
-                                       ["methods", "--help"], ["demo", "--help"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], *([name, "--help"] for name in _COMMANDS)], ids=" ".join
+)
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     loaded, output = loaded_by(arguments)
     assert loaded == []
@@ -80,7 +92,12 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), [("polyshot tr", "train"), ("polyshot train --epi", "--episodes-per-epoch")]
+    ("words", "expected"),
+    [
+        ("polyshot tr", "train"),
+        ("polyshot train --epi", "--episodes-per-epoch"),
+        ("polyshot evaluate --sev", "--severity"),
+    ],
 )
 def test_completion_loads_nothing_heavy(words: str, expected: str) -> None:
     settings = {"_POLYSHOT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}

@@ -1,4 +1,7 @@
-"""Every Python block of every page runs; blocks of one page share a namespace, in order, in a folder of their own."""
+"""Every Python block of every page runs; blocks of one page share a namespace, in order, in a folder of their own.
+
+Those of the README run in tests/test_readme.py, which also compares what they print.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -7,11 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from markdown_pages import PAGES, Block, blocks, name_of
+from markdown_pages import PAGES, ROOT, Block, blocks, name_of
 
 from small_runs import drawings
 
-PYTHON = {page: found for page in PAGES if (found := [b for b in blocks(page) if b.language == "python"])}
+PYTHON = {
+    page: found
+    for page in PAGES
+    if page != ROOT / "README.md" and (found := [b for b in blocks(page) if b.language == "python"])
+}
 _started: dict[Path, "Page"] = {}
 
 

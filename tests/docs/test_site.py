@@ -73,7 +73,7 @@ def test_nothing_is_loaded_from_another_server(pages: dict[Path, Html]) -> None:
     assert [link for page in pages.values() for link in page.loaded if urlsplit(link).netloc] == []
 
 
-@pytest.mark.parametrize("module", ["encoders", "gp", "data", "methods", "evaluation"])
+@pytest.mark.parametrize("module", ["encoders", "gp", "data", "methods", "evaluation", "app"])
 def test_every_public_name_is_in_the_reference(module: str, pages: dict[Path, Html], site: Path) -> None:
     ends = {place.rpartition(".")[2] for place in pages[site / "reference" / f"{module}.html"].places}
     assert set(importlib.import_module(f"polyshot.{module}").__all__) - ends == set()

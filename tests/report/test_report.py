@@ -21,6 +21,7 @@ from polyshot.evaluation.metrics import Interval
 from polyshot.evaluation.results import write_result
 from polyshot.report.findings import findings
 from polyshot.report.page import make_report
+from polyshot.report.reliability import write_reliability
 from polyshot.report.summary import summary_tables
 from polyshot.report.svg import nice_ticks
 
@@ -271,3 +272,19 @@ def test_chromium_shows_every_figure_without_an_error(page: str, tmp_path: Path,
     assert (seen["small"], seen["broken"], seen["wide"]) == (0, 0, False)
     assert seen["images"] == page.count("<img")
     assert seen["dark"] == ("rgb(20, 23, 27)" if scheme == "dark" else "rgb(255, 255, 255)")
+
+
+def test_reliability_diagrams_are_written_as_png_and_pdf(tmp_path: Path) -> None:
+    write_result(tmp_path / "ove" / "results" / "accuracy.json", make_result())
+    figures = tmp_path / "figures"
+    command = ["report", str(tmp_path / "ove"), "--out", str(tmp_path / "r.html"), "--figures", str(figures)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    stem = "reliability-omniglot-chars74k-2-way-2-shot"
+    assert (figures / f"{stem}.png").read_bytes()[:4] == b"\x89PNG"
+    assert (figures / f"{stem}.pdf").read_bytes()[:4] == b"%PDF"
+
+
+def test_results_without_reliability_bins_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no result has a reliability diagram"):
+        write_reliability([make_result(protocol="out-of-episode")], tmp_path)

@@ -33,7 +33,7 @@ _COMMANDS = {
         "train",
         ["train", "--method", "protonet", "--scenario", "glyphs", "--out", "x"],
     ),
-    "evaluate": ("polyshot.cli.evaluate", "evaluate_runs", ["evaluate", "x"]),
+    "evaluate": ("polyshot.evaluation.evaluate", "evaluate", ["evaluate", "x"]),
 }
 
 

@@ -40,6 +40,13 @@ def test_the_time_left_counts_recent_steps_and_not_compilation(
     ]
 
 
+def test_a_slow_first_step_is_explained_before_it_begins(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress("work", 10, first="(the first step compiles)"):
+        assert capsys.readouterr().err == "work  0/10  (the first step compiles)\n"
+
+
 def test_a_total_can_be_told_later(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("import [1]", None) as bar:
         bar.say({"found": 2})

@@ -6,16 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polyshot.data.contact_sheet import draw_sheet
-from polyshot.data.episodes import EpisodeSampler
-from polyshot.data.loading import data_root, dataset_path, find_splits, import_dataset, read_dataset
-from polyshot.data.npz import list_fields
-from polyshot.data.packed import FIELDS
-from polyshot.data.registry import DATASETS, find_dataset
-from polyshot.data.scenarios import SCENARIOS, load_scenario
-from polyshot.data.verification import verify
 from polyshot.errors import DataError, InputError
-from polyshot.system.progress import Progress
 from polyshot.system.text import printable
 
 app = typer.Typer(no_args_is_help=True, help="Data sets: list, describe, import, verify, and draw an episode.")
@@ -27,6 +18,10 @@ Name = Annotated[str, typer.Argument(help="A data set, such as cub, folder:PATH 
 @app.command("list")
 def list_(root: Root = None) -> None:
     """List the data sets: which are ready, which are missing, and how to get them."""
+    from polyshot.data.loading import data_root, dataset_path
+    from polyshot.data.registry import DATASETS
+    from polyshot.data.scenarios import SCENARIOS
+
     _print(f"data folder: {data_root(root)}")
     ready = {name for name in DATASETS if _is_ready(name, root)}
     _print("\ndata sets")
@@ -53,6 +48,9 @@ def list_(root: Root = None) -> None:
 @app.command()
 def info(name: Name, root: Root = None) -> None:
     """Describe a data set and its class splits."""
+    from polyshot.data.loading import dataset_path, find_splits, read_dataset
+    from polyshot.data.registry import find_dataset
+
     dataset = find_dataset(name)
     for head, text in (
         ("title", dataset.title),
@@ -88,6 +86,10 @@ def import_(
     size: Annotated[int | None, typer.Option(min=8, help="Side of stored photographs, in pixels.")] = None,
 ) -> None:
     """Convert official files, or your own data, to one packed file, then verify it."""
+    from polyshot.data.loading import import_dataset
+    from polyshot.data.registry import find_dataset
+    from polyshot.system.progress import Progress
+
     with ExitStack() as stack:
         bars: list[Progress] = []
 
@@ -121,6 +123,10 @@ def sheet(
     root: Root = None,
 ) -> None:
     """Draw one episode, one row per class: support images, then queries."""
+    from polyshot.data.contact_sheet import draw_sheet
+    from polyshot.data.episodes import EpisodeSampler
+    from polyshot.data.scenarios import load_scenario
+
     if split not in {"train", "validation", "test"}:
         raise InputError(f"unknown split {split!r}; choose from train, validation, test")
     class_set = getattr(load_scenario(scenario, root), split)
@@ -133,12 +139,19 @@ def _print(text: str) -> None:
 
 
 def _is_ready(name: str, root: Path | None) -> bool:
+    from polyshot.data.loading import dataset_path
+    from polyshot.data.registry import DATASETS
+
     dataset = DATASETS[name]
     return dataset.built_in or (not dataset.takes_path and dataset_path(name, root).is_file())
 
 
 def _own_name(file: Path) -> str:
     """Say how to ask for a packed file that belongs to no registered data set."""
+    from polyshot.data.npz import list_fields
+    from polyshot.data.packed import FIELDS
+    from polyshot.data.registry import DATASETS
+
     try:
         fields = set(list_fields(file)) & set(FIELDS)
     except DataError:
@@ -151,6 +164,8 @@ def _own_name(file: Path) -> str:
 
 
 def _report(name: str, root: Path | None) -> None:
+    from polyshot.data.verification import verify
+
     checks = verify(name, root)
     for check in checks:
         _print(f"{'ok    ' if check.passed else 'WRONG '} {check.what}: {check.detail}")

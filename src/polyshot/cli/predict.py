@@ -48,6 +48,8 @@ def _table(names: list[str], answer: Any) -> Any:
     from rich.table import Table
     from rich.text import Text
 
+    from polyshot.system.text import printable
+
     table = Table("query", "predicted")
     for title in ("confidence", "out-of-episode"):
         table.add_column(title, justify="right")
@@ -56,10 +58,10 @@ def _table(names: list[str], answer: Any) -> Any:
     for i, (name, label) in enumerate(zip(names[:_SHOWN], answer.labels, strict=False)):
         top = zip(values[i].tolist(), classes[i].tolist(), strict=True)
         table.add_row(
-            Text(name),
-            Text(str(label)),
+            Text(printable(name)),
+            Text(printable(str(label))),
             f"{answer.confidence[i]:.3f}",
             f"{answer.out_of_episode[i]:.3f}",
-            Text(", ".join(f"{answer.class_names[c]} {p:.3f}" for p, c in top)),
+            Text(printable(", ".join(f"{answer.class_names[c]} {p:.3f}" for p, c in top))),
         )
     return table

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import copy
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -178,6 +179,23 @@ class Answers:
         """
         return self._answer(X, lambda model, queries: model.outlier_scores(queries), refits=True).numpy()
 
+    def export_onnx(self, path: str | Path) -> None:
+        """Write the classifier as an ONNX graph, to answer where there is no Python; needs polyshot[onnx].
+
+        The graph takes float32 rows "X" [n, d] and returns "logits" and "probabilities" [n, c], in the order of
+        `classes_` (also in the file's metadata), and "outlier_score" [n]. Unlike Python it does not refuse NaN.
+
+        Parameters
+        ----------
+        path : str or Path
+        """
+        from polyshot.estimator.onnx_graph import export
+
+        check_is_fitted(self)
+        model = self._fitted
+        with few_threads(len(model.weights) ** 3):
+            export(model, Path(path))
+
     @property
     def _fitted(self) -> FittedModel:
         try:
@@ -193,6 +211,6 @@ class Answers:
         check_is_fitted(self)
         now = copy(self)
         model, queries = now._fitted, np.ascontiguousarray(checked_features(now, X))
-        n = len(model.weights)
+        n = len(model.examples.X)
         with few_threads(max(queries.size * n, refits * n**3)):
             return ask(model, torch.tensor(queries))

@@ -14,15 +14,17 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.answers import Answers
-from polyshot.estimator.covariance import KernelLike
+from polyshot.estimator.covariance import KernelLike, resolved
 from polyshot.estimator.decisions import Decisions
+from polyshot.estimator.examples import Examples
 from polyshot.estimator.explanations import Explanations
-from polyshot.estimator.fitted import Examples, FittedModel
+from polyshot.estimator.fitted import FittedModel
 from polyshot.estimator.inference import INFERENCES, ChainOptions, Inferred, Start, Weights
 from polyshot.estimator.inputs import checked_rows, joined_labels, weighted_rows
-from polyshot.estimator.memory import check_memory
+from polyshot.estimator.memory import resources
 from polyshot.estimator.pool import check_unlabeled, labelled_and_pool, pool_of, unlabelled_rows
-from polyshot.system.threads import few_threads
+from polyshot.estimator.projection import n_features
+from polyshot.gp import KernelMatrix
 
 _LARGEST_LOG_SCALE = 20.0  # exp(20) leaves half of the digits of a double
 
@@ -180,7 +182,8 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
             pool = np.concatenate([pool_of(model.covariance), pool])
             new.fitted_ = new._fit_from_scratch(grown, pool)
         else:
-            with new._resources(n, n_way):
+            by_features = len(model.weights) if model.projection else 0
+            with new._resources(n, n_way, by_features):
                 new.fitted_ = model.add(grown, new._infer)
         self.__dict__ = new.__dict__
         return self
@@ -268,17 +271,16 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
     def _options(self) -> ChainOptions:
         return ChainOptions(int(self.n_chains), int(self.n_steps), self.random_state)
 
-    def _infer(self, K: Tensor, y: Tensor, n_way: int, start: Start | None, powers: Weights) -> Inferred:
+    def _infer(self, K: KernelMatrix, y: Tensor, n_way: int, start: Start | None, powers: Weights) -> Inferred:
         return INFERENCES[self.inference].fit(K, y, n_way, start, powers, self._options())
 
-    def _resources(self, n: int, n_way: int) -> Any:
-        """Memory enough, or an error; and threads, if the work is worth them."""
-        options = self._options()
-        check_memory(self.inference, n, n_way, self.n_features_in_, options)
-        systems = INFERENCES[self.inference].systems(n_way, options.n_chains)
-        return few_threads(n**2 * max(systems * n, self.n_features_in_))
+    def _resources(self, n: int, n_way: int, by_features: int) -> Any:
+        return resources(self.inference, n, n_way, self.n_features_in_, self._options(), by_features)
 
     def _fit_from_scratch(self, examples: Examples, pool: NDArray[np.float64]) -> FittedModel:
         log_scale = None if isinstance(self.log_scale, str) else float(self.log_scale)
-        with self._resources(len(examples.X), len(examples.classes)):
-            return FittedModel.of(examples, self.kernel, log_scale, self._infer, pool)
+        (n, d), n_way = examples.X.shape, len(examples.classes)
+        may = INFERENCES[self.inference].by_features and not len(pool)
+        by_features = n_features(resolved(self.kernel, d), n, d, n_way) if may else 0
+        with self._resources(n, n_way, by_features):
+            return FittedModel.of(examples, self.kernel, log_scale, self._infer, pool, by_features > 0)

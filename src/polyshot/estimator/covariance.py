@@ -62,8 +62,7 @@ class Covariance:
         An example of weight two counts as two examples.
         """
         weights = torch.ones(len(X), dtype=X.dtype) if weights is None else weights
-        if isinstance(kernel, str) and kernel == "auto":
-            kernel = "cosine" if X.shape[1] >= _FEWEST_OF_AN_EMBEDDING else "rbf"
+        kernel = resolved(kernel, X.shape[1])
         nothing = torch.zeros(X.shape[1], dtype=X.dtype)
         roots, centre, unit, intercept = False, nothing, torch.ones_like(nothing), 0.0
         if isinstance(kernel, str):
@@ -108,11 +107,18 @@ class Covariance:
 
     def __call__(self, x: Float[Tensor, "q d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "q n"]:
         """Covariance of every row of x with every row of z."""
-        return self._evaluated(self._inputs(x), self._inputs(z)) / self.size
+        return self._evaluated(self.inputs(x), self.inputs(z)) / self.size
+
+    def features(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q e"]:
+        """Vectors whose inner products are the covariances, for kernels that have them."""
+        kernel = self._kernel()
+        assert isinstance(kernel, Kernel)
+        with torch.no_grad(), _blamed_on_the_kernel():
+            return kernel.features(self.inputs(x)).double() / float(np.sqrt(self.size))
 
     def diagonal(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
         """Variance of every row of x."""
-        x = self._inputs(x)
+        x = self.inputs(x)
         kernel = self._kernel()
         if isinstance(kernel, Kernel):
             with torch.no_grad(), _blamed_on_the_kernel():
@@ -136,12 +142,13 @@ class Covariance:
             )
         return K
 
-    def _inputs(self, x: Tensor) -> Tensor:
+    def inputs(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """The rows as the kernel is given them."""
         if not isinstance(self.kernel, str):
             return x
         if self.kernel in DIRECTIONAL:
             x = unit_rows(x.sign() * x.abs().sqrt() if self.roots else x)
-            return x - self.centre * (x != 0).any(-1, keepdim=True)
+            return x.addcmul_(self.centre, x.any(-1, keepdim=True).to(x), value=-1)
         return (x - self.centre) / self.unit
 
 
@@ -153,6 +160,13 @@ def _own_scales(X: Tensor, weights: Tensor) -> Tensor:
     if not bool(there.any()) or float(spreads.max()) <= _OWN_SCALES * float(spreads[there].median()):
         return torch.ones_like(spreads)
     return torch.where(there, spreads, 1.0)
+
+
+def resolved(kernel: KernelLike, n_features: int) -> KernelLike:
+    """What "auto" stands for; every other kernel is itself."""
+    if isinstance(kernel, str) and kernel == "auto":
+        return "cosine" if n_features >= _FEWEST_OF_AN_EMBEDDING else "rbf"
+    return kernel
 
 
 def _mean(x: Tensor, weights: Tensor) -> Tensor:

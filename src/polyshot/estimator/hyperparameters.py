@@ -19,7 +19,15 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyshot.gp import TiedPropagation, climb, leave_one_out_likelihood
+from polyshot.estimator.projection import scaled
+from polyshot.gp import (
+    FactoredKernel,
+    KernelMatrix,
+    TiedPropagation,
+    climb,
+    feature_space_is_cheaper,
+    leave_one_out_likelihood,
+)
 
 
 class ScalePrior(NamedTuple):
@@ -35,7 +43,7 @@ class ScalePrior(NamedTuple):
     power: float
     by_scatter: float = 1.0
 
-    def mean(self, K: Float[Tensor, "n n"], y: Int[Tensor, "n"], n_way: int, weights: Float[Tensor, "n"]) -> float:
+    def mean(self, K: KernelMatrix, y: Int[Tensor, "n"], n_way: int, weights: Float[Tensor, "n"]) -> float:
         """The most probable log-scale for these examples."""
         return self.at(float(weights.sum()), n_way, scatter(K, y, weights))
 
@@ -56,7 +64,7 @@ _MOST_EXAMPLES, _ENOUGH_SHOTS = 500, 10
 
 
 def choose_log_scale(
-    K: Float[Tensor, "n n"],
+    K: KernelMatrix,
     y: Int[Tensor, "n"],
     n_way: int,
     prior: ScalePrior,
@@ -69,14 +77,14 @@ def choose_log_scale(
     500 examples only a part is used: its distance from its own prior's mean is applied to all, its sites are not. Which
     part depends on the order of the examples (`by_content`). Examples of weight two count twice.
     """
-    weights = torch.ones(len(y), dtype=K.dtype) if example_weights is None else example_weights
+    weights = torch.ones(len(y), dtype=torch.float64) if example_weights is None else example_weights
     centre = prior.mean(K, y, n_way, weights)
     if float(y.bincount(weights).max()) <= 1:
         return centre, None
     if len(y) > _MOST_EXAMPLES:
         part = _representatives(y, n_way)
         labels, y_part = np.unique(y[part].numpy(), return_inverse=True)
-        some = K[part][:, part], torch.from_numpy(y_part), len(labels)
+        some = _among(K, part, len(labels)), torch.from_numpy(y_part), len(labels)
         chosen, _ = choose_log_scale(*some, prior, intercept, weights[part])
         return centre + chosen - prior.mean(*some, weights[part]), None
     fits: dict[int, TiedPropagation] = {}
@@ -85,7 +93,7 @@ def choose_log_scale(
         near = min(fits, key=lambda other: abs(other - k), default=None)
         start = None if near is None else (fits[near].w, fits[near].kappa)
         likelihood, fits[k] = leave_one_out_likelihood(
-            np.exp(centre + _STEP * k) * K + intercept,
+            scaled(K, centre + _STEP * k, intercept),
             y,
             n_way,
             power=prior.power,
@@ -103,14 +111,43 @@ def by_content(X: NDArray[np.float64]) -> list[int]:
     return sorted(range(len(X)), key=lambda i: blake2b(X[i].tobytes()).digest())
 
 
-def scatter(K: Float[Tensor, "n n"], y: Int[Tensor, "n"], weights: Float[Tensor, "n"]) -> float:
+def scatter(K: KernelMatrix, y: Int[Tensor, "n"], weights: Float[Tensor, "n"]) -> float:
     """Standard deviation of the covariances between classes, shrunk as if five more pairs had deviated by 0.1."""
-    pairs = y[:, None] > y
-    between, times = K[pairs], (weights[:, None] * weights)[pairs]
-    total = float(times.sum())
-    squares = float(times @ (between - times @ between / total).square())
+    if isinstance(K, FactoredKernel):
+        total, squares = _between_classes(K.phi, y, weights)
+    else:
+        pairs = y[:, None] > y
+        between, times = K[pairs], (weights[:, None] * weights)[pairs]
+        total = float(times.sum())
+        squares = float(times @ (between - times @ between / total).square())
     squares += _PAIRS_TO_TRUST_A_SCATTER * _TYPICAL_SCATTER**2
     return float(np.sqrt(squares / (total + _PAIRS_TO_TRUST_A_SCATTER)))
+
+
+def _between_classes(phi: Tensor, y: Tensor, weights: Tensor) -> tuple[float, float]:
+    """The weight of all pairs of examples of different classes, and the sum of their covariances' squared deviations.
+
+    Sums over all ordered pairs less those within classes: with weights m, sum m m' K = |m^T Phi|^2 and
+    sum m m' K^2 = |Phi^T diag(m) Phi|^2.
+    """
+    roots = weights.sqrt()[:, None] * phi
+    pairs, total = float(weights.sum()) ** 2, float((weights @ phi).square().sum())
+    squares = float((roots.mT @ roots).square().sum())
+    for rows in torch.split(y.argsort(stable=True), y.bincount().tolist()):
+        part = roots[rows]
+        gram = part.mT @ part if len(part) > part.shape[1] else part @ part.mT
+        pairs -= float(weights[rows].sum()) ** 2
+        total -= float((weights[rows] @ phi[rows]).square().sum())
+        squares -= float(gram.square().sum())
+    return pairs / 2, max(0.0, squares / 2 - total**2 / pairs / 2)
+
+
+def _among(K: Tensor | FactoredKernel, rows: Tensor, n_way: int) -> Tensor | FactoredKernel:
+    """The kernel matrix of some examples, in the form that is cheaper for them."""
+    if not isinstance(K, FactoredKernel):
+        return K[rows][:, rows]
+    part = FactoredKernel(K.phi[rows], K.each_pair)
+    return part if feature_space_is_cheaper(len(rows), part.phi.shape[1], n_way) else part.matrix()
 
 
 def _representatives(y: Int[Tensor, "n"], n_way: int) -> Int[Tensor, "m"]:

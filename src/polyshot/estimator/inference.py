@@ -14,6 +14,7 @@ from polyshot.errors import InputError
 from polyshot.estimator.chains import most_draws, run_chains, thinning
 from polyshot.gp import (
     CHUNK_BYTES,
+    KernelMatrix,
     OneVsEachGP,
     SiteMixture,
     TiedPropagation,
@@ -51,16 +52,18 @@ class Inference(NamedTuple):
     """A way to the posterior.
 
     `numbers` is how many it keeps beyond what every fit keeps, from N, C and the options of the chains. `systems` is
-    how many N x N systems a step solves, from C and the number of chains.
+    how many N x N systems a step solves, from C and the number of chains. `by_features` is whether it can do without
+    the N x N matrix.
     """
 
-    fit: Callable[[Float[Tensor, "n n"], Int[Tensor, "n"], int, Start | None, Weights, ChainOptions], Inferred]
+    fit: Callable[[Any, Int[Tensor, "n"], int, Start | None, Weights, ChainOptions], Inferred]
     numbers: Callable[[int, int, ChainOptions], float]
     systems: Callable[[int, int], int]
+    by_features: bool = False
 
 
 def with_propagation(
-    K: Tensor, y: Tensor, n_way: int, start: Start | None, powers: Weights, options: ChainOptions
+    K: KernelMatrix, y: Tensor, n_way: int, start: Start | None, powers: Weights, options: ChainOptions
 ) -> Inferred:
     """Expectation propagation with tied precisions."""
     fit, weights = _propagated(K, y, n_way, start, powers)
@@ -105,7 +108,7 @@ def _gibbs_numbers(n: int, n_way: int, options: ChainOptions) -> float:
     return 7.0 * kept * n * n_way + together * (n_way + 10) * n * n
 
 
-_PROPAGATION = Inference(with_propagation, lambda n, n_way, _: 0.0, lambda n_way, n_chains: 1)
+_PROPAGATION = Inference(with_propagation, lambda n, n_way, _: 0.0, lambda n_way, n_chains: 1, by_features=True)
 INFERENCES: dict[str, Inference] = {
     "auto": _PROPAGATION,
     "propagation": _PROPAGATION,
@@ -116,19 +119,19 @@ INFERENCES: dict[str, Inference] = {
 }
 
 
-def weights_with_none(posterior: SiteMixture, intercept: float, powers: Weights) -> Float[Tensor, "n d"]:
+def weights_with_none(posterior: SiteMixture, powers: Weights) -> Float[Tensor, "k d"]:
     """Weights of the mean logits of the classes and, last, of one more without an example.
 
-    By expectation propagation, whatever gave the posterior. Without the intercept that K has: how frequent a class is
+    By expectation propagation, whatever gave the posterior. Its K should have no intercept: how frequent a class is
     does not say how near a query is to it.
     """
-    fit, weights = fit_with_none(posterior.K - intercept, posterior.y, posterior.sites, powers)
+    fit, weights = fit_with_none(posterior.K, posterior.y, posterior.sites, powers)
     _warn_unless(fit.converged, f"outlier_score has not converged after {fit.n_sweeps} sweeps")
     return weights
 
 
 def _propagated(
-    K: Tensor, y: Tensor, n_way: int, start: Start | None, powers: Weights
+    K: KernelMatrix, y: Tensor, n_way: int, start: Start | None, powers: Weights
 ) -> tuple[TiedPropagation, Tensor]:
     fit, conditional = fit_tied_propagation(K, y, n_way, start=start, example_weights=powers)
     _warn_unless(fit.converged, f"expectation propagation has not converged after {fit.n_sweeps} sweeps")

@@ -11,6 +11,7 @@ from polyshot.evaluation.protocols import ProtocolSettings
 from polyshot.evaluation.results import Result, to_json
 from polyshot.evaluation.typed_json import encode, rounded
 from polyshot.system.files import write_atomically
+from polyshot.system.sealed import digest
 from polyshot.system.text import csv_cell
 
 COMPARISON_FORMAT = "polyshot-comparison-2"
@@ -67,7 +68,7 @@ def write_comparisons(folder: Path, results: Sequence[Result], against: str) -> 
     if found:
         write_atomically(stem.with_suffix(".csv"), _csv(found).encode())
         content = {"format": COMPARISON_FORMAT, "comparisons": encode(found)}
-        write_atomically(stem.with_suffix(".json"), to_json(content))
+        write_atomically(stem.with_suffix(".json"), to_json({**content, "sha256": digest(content)}))
     else:
         for suffix in (".json", ".csv"):
             stem.with_suffix(suffix).unlink(missing_ok=True)

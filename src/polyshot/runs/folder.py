@@ -29,10 +29,10 @@ from polyshot.errors import DataError, InputError, TrainingError
 from polyshot.methods import FewShotMethod
 from polyshot.methods.backbones import build_backbone
 from polyshot.runs.config import TrainingConfig
-from polyshot.runs.history import format_log, has_ended, parse_log, validation_accuracies
+from polyshot.runs.history import check_entry, format_log, has_ended, parse_log, validation_accuracies
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
-from polyshot.system.files import remove_leftovers, write_atomically
-from polyshot.system.lock import locked
+from polyshot.system.files import write_atomically
+from polyshot.system.lock import only_writer
 from polyshot.system.sealed import digest, read_sealed, write_sealed
 from polyshot.task import Space
 
@@ -171,8 +171,8 @@ class RunFolder:
         """Keep other processes from training in this folder, and tidy up after killed ones."""
         if self.path.exists() and not self.path.is_dir():
             raise TrainingError(f"{self.path}: is a file; name a folder for the run")
-        with locked(self.path / ".lock"):
-            remove_leftovers(self.path, (_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST))
+        names = (_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST)
+        with only_writer(self.path / ".lock", *(self.path / name for name in names)):
             yield
 
     def holds(self, config: TrainingConfig) -> bool:
@@ -255,6 +255,11 @@ class RunFolder:
                 f"{self.path / name}: belongs to a run with another configuration than this folder's {_CONFIG}; "
                 f"{_FROM_SCRATCH}"
             )
+        try:
+            for entry in [record] if name == _BEST else record.get("history", []):
+                check_entry(entry)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise TrainingError(f"{self.path / name}: not the record of a run ({error}); {_FROM_SCRATCH}") from error
         return Checkpoint(tensors, record)
 
 

@@ -23,6 +23,7 @@ from polyshot.runs.distributed import find_device
 from polyshot.runs.folder import RunFolder, package_versions
 from polyshot.runs.inputs import Examples, Intake
 from polyshot.system.files import write_atomically
+from polyshot.system.text import csv_cell
 from polyshot.task import LabelledSet
 
 _AT_ONCE = 512  # queries read and predicted at a time
@@ -231,8 +232,8 @@ def write_predictions(
     head = ["query", "predicted", "confidence", "out_of_episode_score"]
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow([*head, *(f"p({name})" for name in answer.class_names)])
-    writer.writerows(rows)
+    writer.writerow([*head, *(csv_cell(f"p({name})") for name in answer.class_names)])
+    writer.writerows([csv_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     content = {
         "run": str(run.path),
         "configuration": run.config.as_dict(),
@@ -249,5 +250,6 @@ def write_predictions(
     }
     files = out / "predictions.csv", out / "predictions.json"
     write_atomically(files[0], table.getvalue().encode())
-    write_atomically(files[1], (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(files[1], text.encode(errors="backslashreplace"))  # as JSON escapes what is no UTF-8
     return files

@@ -25,6 +25,8 @@ class Progress:
         How many were done before.
     quiet : bool
         Show nothing.
+    first : str
+        Shown until the first update: why the first step may take long.
 
     Attributes
     ----------
@@ -32,19 +34,22 @@ class Progress:
         How many are done, as of the last update.
     """
 
-    def __init__(self, title: str, total: int | None, done: int = 0, *, quiet: bool = False) -> None:
+    def __init__(self, title: str, total: int | None, done: int = 0, *, quiet: bool = False, first: str = "") -> None:
         self._title = title
         self._total = total
         self.done = done
         self._quiet = quiet
+        self._first = first
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
         self._spoken = time.monotonic()
         self._bar: Any = None if quiet else _rich_bar()
-        self._task = self._bar.add_task(title, total=total, completed=done, note="") if self._bar else None
+        self._task = self._bar.add_task(title, total=total, completed=done, note=first) if self._bar else None
 
     def __enter__(self) -> "Progress":
         if self._bar:
             self._bar.start()
+        elif self._first:
+            self._line(self._first)
         return self
 
     def __exit__(self, *_: object) -> None:

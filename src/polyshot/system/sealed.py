@@ -24,11 +24,11 @@ def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, (text + "\n").encode())
 
 
-def read_sealed(path: Path) -> tuple[dict[str, Any], bool]:
+def read_sealed(path: Path, most_bytes: int = _MOST_BYTES) -> tuple[dict[str, Any], bool]:
     """Read a JSON object and verify its checksum; also return whether it has one (the first edition wrote none)."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DataError(f"{path}: larger than {_MOST_BYTES} bytes, so it was not written by polyshot")
+        if path.stat().st_size > most_bytes:
+            raise DataError(f"{path}: larger than {most_bytes} bytes, so it was not written by polyshot")
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error

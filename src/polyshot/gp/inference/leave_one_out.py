@@ -7,7 +7,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.gp.inference.mixture import SiteMixture
-from polyshot.gp.inference.tied_propagation import TiedConditional, TiedPropagation, fit_tied_propagation
+from polyshot.gp.inference.tied_propagation import (
+    KernelMatrix,
+    TiedPosterior,
+    TiedPropagation,
+    fit_tied_propagation,
+    tied_conditional,
+)
 from polyshot.gp.validation import checked_weights
 
 NUMBERS_AT_ONCE = 2**20
@@ -15,7 +21,7 @@ _MOST_ROWS = 300
 
 
 def leave_one_out_log_probs(
-    fit: TiedPropagation, posterior: TiedConditional, rows: Int[Tensor, "r"]
+    fit: TiedPropagation, posterior: TiedPosterior, rows: Int[Tensor, "r"]
 ) -> Iterator[tuple[Int[Tensor, "p"], Float[Tensor, "p c"]]]:
     """Class log-probabilities of some examples, each from all the others: parts of `rows` with their answers.
 
@@ -23,7 +29,7 @@ def leave_one_out_log_probs(
     """
     n_way = fit.kappa.shape[-1]
     for part in torch.split(rows, max(1, NUMBERS_AT_ONCE // n_way**2)):
-        yield part, torch.log_softmax(posterior.leave_one_out(fit, part), -1)
+        yield part, torch.log_softmax(posterior.leave_one_out(fit.w, fit.kappa, part), -1)
 
 
 @torch.no_grad()
@@ -38,7 +44,7 @@ def leave_one_out_of_all(
     K, y, n_way = posterior.K, posterior.y, posterior.sites.omega.shape[-1]
     if posterior.tied:
         w, kappa = posterior.sites.omega[0].amax(-1), posterior.sites.kappa[0]
-        fit, conditional = TiedPropagation(w, kappa, 0.0, 0, True), TiedConditional.of(K, y, w, kappa)
+        fit, conditional = TiedPropagation(w, kappa, 0.0, 0, True), tied_conditional(K, y, w, kappa)
     else:
         fit, conditional = fit_tied_propagation(K, y, n_way, example_weights=example_weights)
     parts = leave_one_out_log_probs(fit, conditional, torch.arange(len(y), device=y.device))
@@ -46,7 +52,7 @@ def leave_one_out_of_all(
 
 
 def leave_one_out_likelihood(
-    K: Float[Tensor, "n n"],
+    K: KernelMatrix,
     y: Int[Tensor, "n"],
     n_way: int,
     *,

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.linalg import solve_triangular
 
 from polyshot.errors import InputError
 from polyshot.gp.arrays import as_array, as_tensor
@@ -41,16 +40,13 @@ from polyshot.gp.models.posterior import (
     Conditional,
     Logits,
     Sites,
-    cholesky,
-    class_blocks,
     full_mean,
-    log_determinant,
     one_hot,
     own,
     query_products,
     residual,
 )
-from polyshot.gp.models.star import OwnColumns, Star
+from polyshot.gp.models.star import Star
 from polyshot.gp.polya_gamma import sample_polya_gamma
 from polyshot.gp.shapes import (
     ChainMatrices,
@@ -72,7 +68,8 @@ class OneVsEachGP(GPModel):
     Parameters
     ----------
     weights : Tensor [C, C], optional
-        Positive weights of the composite likelihood, all one by default. Gibbs sampling needs integers.
+        Weights of the composite likelihood, all one by default; zero leaves a comparison out. Gibbs sampling needs
+        integers, expectation propagation ones.
     example_weights : Tensor [N], optional
         Powers of the examples' likelihoods, all one by default; integers for Gibbs sampling. Two is the example twice.
     """
@@ -135,23 +132,11 @@ class OneVsEachGP(GPModel):
     def condition(self, K: KernelMatrix, y: Labels, sites: Sites, mean: Mean = 0.0) -> "OneVsEachConditional":
         """The Gaussian p(f | X, Y, omega), differentiable in K and in the mean."""
         K, n_way = K.double(), sites.omega.shape[-1]
-        R, log_det_H = class_blocks(K, sites.omega)
-        Y = one_hot(y, n_way).to(K)
-        identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
-        Kb = K[..., None, :, :]
-        columns = OwnColumns.of(y, n_way)
-        J = columns.product(R, Kb.expand(*R.shape[:-3], *K.shape[-2:]))
-        L1 = cholesky(R.sum(-3))
-        Z = solve_triangular(L1, identity - J, upper=False)
-        same = (Y @ Y.mT)[..., None, :, :]
-        L2 = cholesky(same * (Kb - J.mT @ Kb) + Z.mT @ Z)
-        star = Star(K, Y, R, J, L1, L2, Z, columns)
-
+        star, log_det = Star.of(K, y, sites.omega)
         mu = full_mean(mean, (*K.shape[:-1], n_way), K)[..., None, :, :]
         psi_mu = self.contrast(mu, y)
         a = star.solve(residual(sites, psi_mu.expand_as(sites.omega)), y)
-        log_det = log_det_H + log_determinant(L1) + log_determinant(L2)
-        return OneVsEachConditional(K, R, a, self._log_marginal(K, y, sites, psi_mu, a, log_det), star)
+        return OneVsEachConditional(K, star.R, a, self._log_marginal(K, y, sites, psi_mu, a, log_det), star)
 
     def query(
         self,
@@ -162,7 +147,7 @@ class OneVsEachGP(GPModel):
         k_star_star: QueryVariances,
         mean: Mean = 0.0,
     ) -> Logits:
-        """As in the base class, by the compiled loop over chains, with a closed-form gradient."""
+        """As in the base class, with a closed-form gradient."""
         K, n_way = K.double(), sites.omega.shape[-1]
         K_star, k_star_star, y = K_star.double(), k_star_star.double(), check_labels("labels", y, n_way)
         mu, mu_star = (full_mean(mean, (*x.shape[:-1], n_way), K)[..., None, :, :] for x in (K, K_star))
@@ -229,7 +214,7 @@ class OneVsEachGP(GPModel):
 def check_one_vs_each(model: GPModel) -> OneVsEachGP:
     """Return the model if it is a one-vs-each GP."""
     if not isinstance(model, OneVsEachGP):
-        raise InputError(f"this start of the chains is for the one-vs-each GP, not for {type(model).__name__}")
+        raise InputError(f"this needs the one-vs-each GP, not {type(model).__name__}")
     return model
 
 

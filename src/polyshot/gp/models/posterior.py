@@ -13,10 +13,8 @@ and d log p(Y | X, omega) / dK = sum_c (a_c a_c^T - G_cc) / 2, d / dmu = a. Neit
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from scipy.linalg.lapack import dpotrf, dpotri
 from torch import Tensor
 
 from polyshot.errors import InputError
@@ -107,11 +105,16 @@ class Conditional:
         return self.R.sum(-3)
 
 
-def query_products(K_star: QueryCovariances, X: ClassMatrices) -> Float[Tensor, "*batch q m c n"]:
-    """K_star X_c for every chain and class, as one product of [Q, N] with [N, M C N] per task."""
-    m, c, n = X.shape[-4:-1]
-    wide = X.movedim(-2, -4).reshape(*K_star.shape[:-2], n, m * c * n)
-    return (K_star @ wide).reshape(*K_star.shape[:-1], m, c, n)
+def query_products(K_star: QueryCovariances, X: Float[Tensor, "*batch m c n w"]) -> Float[Tensor, "*batch q m c w"]:
+    """K_star X_c for every chain and class, as one product of [Q, N] with [N, M C W] per task."""
+    m, c, n, w = X.shape[-4:]
+    wide = X.movedim(-2, -4).reshape(*K_star.shape[:-2], n, m * c * w)
+    return (K_star @ wide).reshape(*K_star.shape[:-1], m, c, w)
+
+
+def outer_products(K_star: QueryCovariances) -> Float[Tensor, "*batch q nn"]:
+    """k k^T of each query, as a row of N^2 numbers."""
+    return (K_star[..., :, None] * K_star[..., None, :]).flatten(-2)
 
 
 def independent_condition(
@@ -175,17 +178,6 @@ def cholesky(H: KernelMatrix) -> KernelMatrix:
 def log_determinant(L: KernelMatrix) -> Float[Tensor, "*batch"]:
     """Log-determinant of L L^T."""
     return 2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-
-
-def inverse_with_log_det(H: Float[Tensor, "n n"]) -> tuple[Float[Tensor, "n n"], float]:
-    """Return inverse and log-determinant of a positive definite matrix, by scipy's faster LAPACK; overwrites H."""
-    L, not_definite = dpotrf(as_array(H).T, lower=1, clean=0, overwrite_a=1)
-    if not_definite:
-        raise InputError(NOT_DEFINITE)
-    log_det = 2 * float(np.log(L.diagonal()).sum())
-    upper = torch.from_numpy(dpotri(L, lower=1, overwrite_c=1)[0].T).to(H.device)
-    inverse = upper.triu()
-    return inverse.add_(upper.triu(1).mT), log_det
 
 
 def psd_root(K: KernelMatrix) -> KernelMatrix:

@@ -58,11 +58,11 @@ def test_asking_for_the_least_certain_learns_faster_than_at_random():
 
 
 def test_decisions_keep_their_promises():
-    result = example("decisions").main(n_queries=60)
-    assert result["covered"] >= binom.ppf(1e-3, 60, 0.9) / 60
-    assert result["false alarms"] <= binom.ppf(1 - 1e-3, 60, 0.05) / 60
-    assert result["strangers found"] > 0.5
-    assert result["right"] > 0.9
+    result = example("decisions").main()  # 20 drawings with 10 queries each
+    assert result["covered"] >= binom.ppf(1e-3, 200, 0.9) / 200
+    assert result["false alarms"] <= binom.ppf(1 - 1e-3, 200, 0.05) / 200
+    assert result["strangers found"] > 0.3
+    assert result["right"] > 4 * (1 - result["right"] - result["left open"])
 
 
 def test_wrong_labels_are_found_and_worth_correcting():

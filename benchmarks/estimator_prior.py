@@ -54,7 +54,7 @@ def curves(cell: Cell, data: Data, n_episodes: int) -> np.ndarray:
 def scatters(cell: Cell, data: Data, n_episodes: int) -> np.ndarray:
     """The scatter of each episode's support."""
     supports = ((torch.from_numpy(t.X), torch.from_numpy(t.y)) for t in episodes(cell, data, FIRST + n_episodes, FIRST))
-    return np.array([scatter(Covariance.of("cosine", X)(X, X), y) for X, y in supports])
+    return np.array([scatter(Covariance.of("cosine", X)(X, X), y, torch.ones(len(X)).double()) for X, y in supports])
 
 
 def regret(prior: ScalePrior, tasks: Tasks) -> float:

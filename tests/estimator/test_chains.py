@@ -17,7 +17,8 @@ def numbered_draws(monkeypatch, n_chains, n_steps):
         for step in count():
             numbers = torch.full((n_chains, 2, 2), float(step), dtype=torch.float64)
             chain = torch.arange(n_chains, dtype=torch.float64)[:, None, None].expand(-1, 2, 2)
-            f = torch.randn(n_chains, 2, 2, generator=torch.Generator().manual_seed(step)) + 3 * chain  # never mixes
+            f = torch.randn(n_chains, 2, 2, generator=torch.Generator().manual_seed(step))
+            f = f + chain * torch.tensor([3.0, 0.0])  # a level of its own for each chain: they never mix
             yield GibbsState(f, Sites(numbers, chain))
 
     monkeypatch.setattr(chains, "gibbs_states", states)

@@ -136,6 +136,7 @@ def test_unlabelled_rows_may_have_any_weight():
         (np.full(15, np.nan), "finite and at least 0"),
         (["a"] * 15, "must be numbers"),
         (np.r_[np.ones(5), np.zeros(10)], "at least 2 classes"),
+        (np.zeros(15), "every sample_weight is zero"),
     ],
 )
 def test_weights_that_make_no_sense_are_refused(weights, message):

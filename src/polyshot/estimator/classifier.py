@@ -129,6 +129,8 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         unknown = unlabelled_rows(y, self.unlabeled)
         X, y, pool = labelled_and_pool(new, X, y, self.unlabeled, reset=True)
         examples = Examples.of(*weighted_rows(X, y, sample_weight, unknown))
+        if not len(examples.X):
+            raise InputError("every sample_weight is zero, so there is no example; give two classes weights above zero")
         if len(examples.classes) < 2:
             raise InputError(
                 f"{type(self).__name__} needs at least 2 classes, but y has 1 class, {examples.classes[0]!r}"

@@ -36,6 +36,7 @@ _INTERCEPTS = {"cosine": 0.5, "dkt-cosine": 0.5, "linear": 10.0}
 _EXAMPLES_TO_TRUST_A_MEAN = 10.0
 _FEWEST_OF_AN_EMBEDDING = 100
 _MOST_FOR_A_DISTANCE = 1000
+_OWN_SCALES = 20.0  # largest spread over the median one: embeddings had at most 10, tables of measurements 29 and more
 _FARTHEST = 1e5  # typical distances; beyond this, rounding spoils the distances of all other rows
 
 
@@ -43,13 +44,14 @@ _FARTHEST = 1e5  # typical distances; beyond this, rounding spoils the distances
 class Covariance:
     """k(x, z) / size, after centring and scaling; size is the mean of k(x, x) over the support set without zeros.
 
-    intercept is a further variance of the logits, the same for all x and all scales.
+    unit has one number per feature; they differ only where the features are on scales of their own. intercept is a
+    further variance of the logits, the same for all x and all scales.
     """
 
     kernel: KernelLike
     roots: bool
     centre: Float[Tensor, "d"]
-    unit: float
+    unit: Float[Tensor, "d"]
     size: float
     intercept: float
 
@@ -62,7 +64,7 @@ class Covariance:
         weights = torch.ones(len(X), dtype=X.dtype) if weights is None else weights
         kernel = resolved(kernel, X.shape[1])
         nothing = torch.zeros(X.shape[1], dtype=X.dtype)
-        roots, centre, unit, intercept = False, nothing, 1.0, 0.0
+        roots, centre, unit, intercept = False, nothing, torch.ones_like(nothing), 0.0
         if isinstance(kernel, str):
             make_kernel(kernel)
             intercept = _INTERCEPTS.get(kernel, 0.0)
@@ -80,7 +82,8 @@ class Covariance:
             else:
                 # the mean of equal rows differs from them by rounding, which the unit would blow up
                 centre = X[0] if bool((X[0] == X).all()) else _mean(X, weights)
-                unit = _UNITS.get(kernel, _largest)(X - centre, weights)
+                spreads = _own_scales(X - centre, weights)
+                unit = spreads * _UNITS.get(kernel, _largest)((X - centre) / spreads, weights)
         elif isinstance(kernel, Kernel):
             kernel = deepcopy(kernel)  # the user's may change after the fit
         elif not callable(kernel):
@@ -147,6 +150,16 @@ class Covariance:
             x = unit_rows(x.sign() * x.abs().sqrt() if self.roots else x)
             return x.addcmul_(self.centre, x.any(-1, keepdim=True).to(x), value=-1)
         return (x - self.centre) / self.unit
+
+
+def _own_scales(X: Tensor, weights: Tensor) -> Tensor:
+    """The spread of each feature, if they differ as in a table of measurements; otherwise ones, as for embeddings."""
+    most = _largest(X)
+    spreads = most * _mean((X / most).square(), weights).sqrt()
+    there = spreads > 0
+    if not bool(there.any()) or float(spreads.max()) <= _OWN_SCALES * float(spreads[there].median()):
+        return torch.ones_like(spreads)
+    return torch.where(there, spreads, 1.0)
 
 
 def resolved(kernel: KernelLike, n_features: int) -> KernelLike:

@@ -149,7 +149,7 @@ def _inputs(graph: _Graph, covariance: Covariance) -> str:
         return x
     centre = covariance.centre.numpy()
     if covariance.kernel not in DIRECTIONAL:
-        return graph.node("Div", graph.node("Sub", x, centre), covariance.unit)
+        return graph.node("Div", graph.node("Sub", x, centre), covariance.unit.numpy())
     if covariance.roots:
         x = graph.node("Mul", graph.node("Sign", x), graph.node("Sqrt", graph.node("Abs", x)))
     x = graph.unit_rows(x)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
 
 _FORMAT = "polyshot.OneVsEachClassifier 5"
-_COVARIANCE = ("roots", "unit", "size", "intercept")
+_COVARIANCE = ("roots", "size", "intercept")
 _CLASS_KINDS = "biufUO"
 _LATER = ("weights_with_none",)  # stored if it has been computed; a reader computes it again otherwise
 _NUMBERS = ("n_chosen", "n_classes_chosen", "log_scale", "log_marginal_likelihood", "r_hat")
@@ -56,6 +56,7 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
         "labels": torch.from_numpy(model.examples.labels),
         "rows": torch.from_numpy(model.examples.rows),
         "centre": covariance.centre,
+        "unit": covariance.unit,
         "omega": model.posterior.sites.omega,
         "kappa": model.posterior.sites.kappa,
         "weights": model.weights,
@@ -94,6 +95,9 @@ def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier"
     """A classifier of that type, or a DataError that says what is wrong with the file."""
     tensors, header = load_checkpoint(path, _FORMAT)
     try:
+        if "unit" in header["covariance"]:  # written before features could have units of their own
+            unit = header["covariance"].pop("unit")
+            tensors["unit"] = torch.full_like(tensors["centre"], unit)
         with few_threads(tensors["X"].numel() * len(tensors["X"])):
             for name, tensor in tensors.items():
                 check_finite_tensor(name, tensor.double())
@@ -133,6 +137,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     shapes = {
         "X": (n, X.shape[1]),
         "centre": X.shape[1:],
+        "unit": X.shape[1:],
         "omega": (n_chains, n, n_way),
         "kappa": (n_chains, n, n_way),
         "weights": (n, n_way),
@@ -171,7 +176,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         "classes": classes.dtype.kind in _CLASS_KINDS and np.unique(classes).tolist() == header["classes"],
         "feature names": names == [] or (len(names) == X.shape[1] and all(isinstance(x, str) for x in names)),
         "numbers": all(isinstance(x, float) and np.isfinite(x) for x in finite),
-        "covariance": numbers["roots"] in (True, False) and numbers["unit"] > 0 < numbers["size"],
+        "covariance": numbers["roots"] in (True, False) and numbers["size"] > 0 and bool((tensors["unit"] > 0).all()),
         "intercept": numbers["intercept"] >= 0,
         "R-hat": isinstance(header["r_hat"], float | None),
         "counts": all(isinstance(x, int) and 2 <= x <= most for x, most in zip(counts, (n, n_way), strict=True)),
@@ -202,7 +207,8 @@ def _rebuilt(
     classifier.metadata_ = header["metadata"]
     if header["feature_names"]:
         classifier.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-    known: dict[str, Any] = {"kernel": deepcopy(kernel), "centre": tensors["centre"], **header["covariance"]}
+    known: dict[str, Any] = {"kernel": deepcopy(kernel), "centre": tensors["centre"], "unit": tensors["unit"]}
+    known |= header["covariance"]
     covariance = Covariance(**known)
     companions: tuple[Companion, ...] = ()
     if "pool" in header:

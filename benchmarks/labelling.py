@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from polyshot.app import Items
 from polyshot.app.labelling import Exports, Server, Session
-from polyshot.app.labelling.enough import CHECK_EVERY, SpotCheck, accuracies
+from polyshot.app.labelling.enough import CHECK_EVERY, accuracy
 from polyshot.app.labelling.learning import Learned, answer_open
 from polyshot.app.labelling.ranking import first_to_label
 
@@ -127,7 +127,7 @@ def simulate(X: Vectors, y: NDArray[np.str_], seed: int, *, checks: bool) -> dic
     drawn = np.random.default_rng(seed).permutation(len(X)).tolist()
     first = first_to_label(X, seed)
     labels: dict[int, str] = {}
-    made: list[SpotCheck] = []
+    made: list[int] = []
     learned: Learned | None = None
     found = {}
     while len(labels) < max(STEPS):
@@ -135,14 +135,15 @@ def simulate(X: Vectors, y: NDArray[np.str_], seed: int, *, checks: bool) -> dic
         guess = {} if learned is None else learned.guess(check)
         if checks and guess and len(labels) % CHECK_EVERY == CHECK_EVERY - 1:
             row = check
-            made.append(SpotCheck(len(labels) + 1, max(guess, key=guess.__getitem__) == y[row]))
+            made.append(len(labels))
         else:
             row = (first if learned is None else [r for r in learned.order if not (checks and r == check)])[0]
         labels[row] = str(y[row])
         learned = answer_open(X, len(labels), labels.copy(), set(labels), first, learned)
         if len(labels) in STEPS and learned.model is not None:
             predicted = np.array(learned.classes)[learned.probabilities.argmax(1)]
-            estimate = accuracies(made)[-1][1:] if checks else learned.model.expected_accuracy()
+            spot = accuracy(len(labels), learned.model, made)
+            estimate = learned.model.expected_accuracy() if spot is None else spot[2:]
             found[len(labels)] = (float(np.mean(predicted == y[learned.rows])), estimate)
     return found
 

@@ -6,7 +6,7 @@ const NONE = "none of these";
 const CLASS_KEYS = "123456789qwertyiopadfghjklzxcvbm"; // n, s, u and 0 have other meanings
 const VIEWS = ["label", "answers", "suspects", "strangers", "export"];
 const VERDICTS = {
-  start: () => "Every fourth item is a spot check, drawn at random: you answer first, then the model is compared with you.",
+  start: () => "Every fourth item will be a spot check, drawn at random. They tell how good the answers are.",
   "go on": state => `Go on: the lower limit is below the target of ${percent(state.target)}.`
     + (state.changed === null ? "" : ` Your last 20 answers changed ${sure(state.changed)} of the model's.`),
   stable: () => "Your last 20 answers changed less than 1 % of the model's. More will change little.",
@@ -284,7 +284,7 @@ function showAll() {
 function drawAccuracy() {
   const now = state.accuracy.at(-1);
   $("accuracy").replaceChildren(now ? percent(now.accuracy) : "—",
-    make("small", {}, now ? `${Math.round(100 * now.low)} to ${percent(now.high)}, from ${count(state.accuracy.length, "spot check")}` : "not known yet"));
+    make("small", {}, now ? `${Math.round(100 * now.low)} to ${percent(now.high)}, from ${count(now.n_checks, "spot check")}` : "not known yet"));
   $("brief").textContent = now
     ? `${count(state.n.class, "label")} · expected accuracy ${percent(now.accuracy)} (${Math.round(100 * now.low)} to ${percent(now.high)})`
     : `${count(state.n.class, "label")} · ${state.n.open.toLocaleString("en")} open`;

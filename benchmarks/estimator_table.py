@@ -76,11 +76,11 @@ def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
         put_into_docs("behind", parts[3])
 
 
-def put_into_docs(name: str, table: str) -> None:
-    """Replace what stands between `<!-- NAME -->` and `<!-- end -->` on the estimator's page."""
+def put_into_docs(name: str, table: str, page: Path = PAGE) -> None:
+    """Replace what stands between `<!-- NAME -->` and `<!-- end -->` on a page, by default the estimator's."""
     start, end = f"<!-- {name} -->\n", "\n<!-- end -->"
-    before, after = PAGE.read_text(encoding="utf-8").split(start)
-    PAGE.write_text(before + start + table + after[after.index(end) :], encoding="utf-8")
+    before, after = page.read_text(encoding="utf-8").split(start)
+    page.write_text(before + start + table + after[after.index(end) :], encoding="utf-8")
 
 
 def _cells(summaries: dict[str, dict[str, Any]]) -> str:

@@ -20,6 +20,7 @@ from polyshot.gp.inference.mixture import Queries, SiteMixture, grown_sites
 from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_evidence, propagation_start
 from polyshot.gp.inference.tied_propagation import TiedConditional, TiedPropagation, fit_tied_propagation
 from polyshot.gp.inference.variational import Variational, elbo, fit_variational, variational_start
+from polyshot.gp.informative import most_informative
 from polyshot.gp.kernels import (
     KERNELS,
     RBF,
@@ -120,6 +121,7 @@ __all__ = [
     "make_kernel",
     "marginal_likelihood",
     "misfits",
+    "most_informative",
     "nearest_neighbours",
     "one_hot",
     "polya_gamma_mean",

@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export POLYSHOT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test coverage fuzz golden format docs bench bench-estimator results results-page release-check clean
+.PHONY: demo test test-lowest coverage fuzz audit golden format docs bench bench-estimator results results-page release-check clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/polyshot demo
@@ -23,11 +23,26 @@ test: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
+# The lowest versions that pyproject.toml allows, in an environment of their own.
+LOWEST := build/lowest
+LOWEST_PIP := $(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt
+NOT_LOWEST := app cli docs encoders faults fuzz golden methods paper report
+
+test-lowest:
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST_PIP) -e '.[cli,figures]' beartype gpytorch hypothesis imagecorruptions-imaug pandas pytest torchmetrics
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(NOT_LOWEST:%=--ignore=tests/%)
+
 coverage: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --cov=polyshot --cov-report=term
 
 fuzz: $(VENV)/.dev
 	POLYSHOT_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/pytest tests/fuzz
+
+audit: $(VENV)/.runtime
+	$(PIP) -e '.[audit]'
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 golden: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.make
@@ -52,8 +67,12 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.evaluation
 
+# Every part adds to its committed results, or takes minutes: docs/estimator.md has the times.
 bench-estimator: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator
+	$(PIP) -e '.[bench]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_conformal
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_suspects
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator --minutes 60
 
 results: $(VENV)/.runtime
 	$(BIN)/python -m paper.run

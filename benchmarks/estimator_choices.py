@@ -5,7 +5,7 @@ python -m benchmarks.estimator_choices [--match REGEX] [--episodes 20]
 One table per choice (posterior, rule, scale, features, intercept, kernel, outlier score), with a row per task and a
 column per alternative: log-loss, or AUROC. The embeddings are those of the held-out classes; the choices were made on
 the design classes. Episodes are 3000 and up, while the benchmark uses 0 to 199. The only randomness is their own seeds.
-Each table is written into docs/estimator.md when it is complete.
+Each table is written into docs/estimator-choices.md when it is complete.
 """
 
 import argparse

@@ -4,7 +4,7 @@ Tasks are the episodes 1000, 1001, ... of the design half of the two embedding s
 with fewer episodes in large cells. The benchmark itself uses episodes 0 to 199. For each task the log-loss of the
 queries and the leave-one-out likelihood of the support set are computed on a grid of scales. The chosen prior minimises
 the mean over cells of log(log-loss / log-loss of the cell's best fixed scale). The only randomness is the episodes' own
-seeds. --by-scatter 0 gives WITHOUT_SCATTER; --learn-on gives the table of docs/estimator.md.
+seeds. --by-scatter 0 gives WITHOUT_SCATTER; --learn-on gives the table of docs/estimator-lab-notes.md.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def curves(cell: Cell, data: Data, n_episodes: int) -> np.ndarray:
 def scatters(cell: Cell, data: Data, n_episodes: int) -> np.ndarray:
     """The scatter of each episode's support."""
     supports = ((torch.from_numpy(t.X), torch.from_numpy(t.y)) for t in episodes(cell, data, FIRST + n_episodes, FIRST))
-    return np.array([scatter(Covariance.of("cosine", X)(X, X), y) for X, y in supports])
+    return np.array([scatter(Covariance.of("cosine", X)(X, X), y, torch.ones(len(X)).double()) for X, y in supports])
 
 
 def regret(prior: ScalePrior, tasks: Tasks) -> float:

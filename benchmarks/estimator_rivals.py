@@ -11,6 +11,8 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 Array = NDArray[np.float64]
@@ -49,6 +51,10 @@ def logistic_1(X: Array, y: NDArray[np.int64]) -> Predictor:
 
 def logistic_100(X: Array, y: NDArray[np.int64]) -> Predictor:
     return scikit(LogisticRegression(C=100.0, max_iter=1000), X, y)
+
+
+def logistic_scaled(X: Array, y: NDArray[np.int64]) -> Predictor:
+    return scikit(make_pipeline(StandardScaler(), LogisticRegression(C=1.0, max_iter=1000)), X, y)
 
 
 def logistic_cv(X: Array, y: NDArray[np.int64]) -> Predictor:
@@ -121,6 +127,7 @@ def log_softmax(logits: Array) -> Array:
 RIVALS: dict[str, Callable[[Array, NDArray[np.int64]], Predictor]] = {
     "LogisticRegression(C=1)": logistic_1,
     "LogisticRegression(C=100)": logistic_100,
+    "StandardScaler + LogisticRegression": logistic_scaled,
     "LogisticRegressionCV": logistic_cv,
     "GaussianProcessClassifier": gaussian_process,
     "prototypes": prototypes,

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.estimator_tasks import EMBEDDINGS
 
 OURS = "OneVsEachClassifier"
-RESULTS, PAGE = Path("benchmarks/results/estimator.json"), Path("docs/estimator.md")
+RESULTS = Path("benchmarks/results/estimator.json")
 # What is compared cell by cell: its name, whether more is better, and how far behind the bars allow.
 MEASURES = {
     "log_loss": ("log-loss", -1, 0.0),
@@ -76,9 +76,10 @@ def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
         put_into_docs("behind", parts[3])
 
 
-def put_into_docs(name: str, table: str, page: Path = PAGE) -> None:
-    """Replace what stands between `<!-- NAME -->` and `<!-- end -->` on a page, by default the estimator's."""
+def put_into_docs(name: str, table: str) -> None:
+    """Replace what stands between `<!-- NAME -->` and `<!-- end -->` on the one page of the estimator that has it."""
     start, end = f"<!-- {name} -->\n", "\n<!-- end -->"
+    (page,) = [page for page in Path("docs").glob("estimator*.md") if start in page.read_text(encoding="utf-8")]
     before, after = page.read_text(encoding="utf-8").split(start)
     page.write_text(before + start + table + after[after.index(end) :], encoding="utf-8")
 

@@ -1,246 +1,25 @@
-"""Write the tables of docs/results.md and README.md from the committed results, and draw their figures.
+"""Write the tables of the results pages and of README.md from the committed results, and draw their figures.
 
     make results-page
 
 Everything between `<!-- results: PLACE TABLE -->` and `<!-- end -->` comes from the files in paper/results/PLACE.
-TABLES lists the kinds of table. A test checks that the pages are what this script makes.
+`paper.tables.TABLES` lists the kinds of table. A test checks that the pages are what this script makes.
 """
 
-import math
 import re
 from pathlib import Path
 
-import numpy as np
-from scipy.stats import rankdata, spearmanr
-
-from paper.studies.output import save_figure
-from polyshot.evaluation.measures import MEASURES
-from polyshot.evaluation.metrics import mean_interval
-from polyshot.evaluation.results import Result, find_results
-from polyshot.report.published import published_figure
+from paper.studies.output import new_figure, save_figure
+from paper.tables import BENCHMARK, FEWEST, RESULTS, ROOT, TABLES, label, runs_of
 from polyshot.report.reliability import draw_reliability
-from polyshot.report.titles import method_label
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "paper" / "results"
-PAGES = (ROOT / "docs" / "results.md", ROOT / "README.md")
+PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "results-notes.md", ROOT / "README.md")
 FIGURES = ROOT / "docs" / "figures"
-METHODS = (
-    "feature-transfer", "baseline++", "matchingnet", "protonet", "relationnet", "maml", "dkt", "bayesian-maml",
-    "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml-prior", "ove-ml",
-    "ove-pl-paper", "ove-pl", "ove-pl-rbf",
-)  # fmt: skip
-KERNELS = tuple(
-    f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml-prior", "ml", "pl")
-)
-NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist", "cub": "cub"}  # what the paper has that is most like ours
-DIFFERENCES = (
-    ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),
-)  # fmt: skip
-CALIBRATION = ("ece", "mce", "brier", "log_likelihood")
 DRAWN = (
     "omniglot-to-chars74k/5-shot", "omniglot-to-chars74k/1-shot", "cub-features/5-shot", "cub-features/1-shot",
     "cub/5-shot",
 )  # fmt: skip
-FEWEST = 100  # queries of a bin whose accuracy is not mere chance
-
-Runs = dict[str, dict[str, Result]]
-
-
-def runs_of(place: str, names: tuple[str, ...] = METHODS) -> Runs:
-    """The finished runs of a folder, in this order: results by the name of their file."""
-    finished = [name for name in names if (RESULTS / place / name).is_dir()]
-    return {name: {Path(r.path or "").stem: r for r in find_results([RESULTS / place / name])} for name in finished}
-
-
-def with_another_seed(place: str) -> tuple[str, ...]:
-    """The runs that were trained with two seeds, both of each."""
-    twice = [run for run in METHODS if runs_of(place, (f"{run}-seed-1",))]
-    return tuple(name for run in twice for name in (run, f"{run}-seed-1"))
-
-
-def reference(run: str) -> str:
-    """The `ove-pl` that a run is compared with: of the same seed."""
-    return "ove-pl-seed-1" if run.endswith("-seed-1") else "ove-pl"
-
-
-def label(run: str, by: dict[str, Result]) -> str:
-    """The method's name in the paper, and what is not as in the other rows."""
-    if run == "ove-pl-paper":
-        return "OVE PG GP + Cosine (PL), the paper's settings"
-    seed = by["accuracy"].seed
-    return method_label(by["accuracy"]) + (f", seed {seed}" if seed else "")
-
-
-def shown(value: float, measure: str) -> str:
-    """A figure, or a dash where there is none."""
-    return "-" if math.isnan(value) else MEASURES[measure].text(value)
-
-
-def number(result: Result | None, measure: str) -> str:
-    """A figure of a result."""
-    known = result is not None and measure in result.summary
-    return shown(result.summary[measure].estimate if result and known else math.nan, measure)
-
-
-def largest_gap(result: Result) -> str:
-    """MCE over the bins of at least FEWEST queries."""
-    bins = result.reliability
-    assert bins is not None, f"{result.path} lacks its reliability bins"
-    filled = bins.count >= FEWEST
-    return shown(float(np.abs(bins.accuracy - bins.confidence)[filled].max()), "mce")
-
-
-def papers(result: Result, nearest: str, measure: str, table: str = "accuracy") -> str:
-    """What the paper published for this row."""
-    figure = published_figure(table, nearest, result.settings.shots, result.method, result.options, measure)
-    return shown(figure.value if figure else math.nan, measure)
-
-
-def paired(result: Result, ours: Result, measure: str) -> str:
-    """A result less ours, episode by episode: mean and Student's 95 % interval; accuracies in points."""
-    factor, digits = (100.0, 2) if measure == "accuracy" else (1.0, 3)
-    first, second = (r.episodes[measure].astype(np.float64) for r in (result, ours))
-    d = mean_interval(factor * (first - second))
-    return f"{d.estimate:+.{digits}f} [{d.low:+.{digits}f}, {d.high:+.{digits}f}]"
-
-
-def all_measures(place: str, names: tuple[str, ...] = METHODS) -> str:
-    """Accuracy beside the paper's, calibration, detection, time."""
-    nearest = NEAREST.get(place.split("/")[0])
-    head = ["", "accuracy, %", *(["paper's, %"] if nearest else [])]
-    head += ["ECE", "MCE", f"MCE, {FEWEST}+", "Brier", "log-likelihood"]
-    head += ["AUROC, -max logit", "entropy", "variance", "trained, min"]
-    rows = []
-    for run, by in runs_of(place, names).items():
-        accuracy, outside = by["accuracy"], by.get("out-of-episode")
-        row = [label(run, by), f"{number(accuracy, 'accuracy')} ± {100 * accuracy.summary['accuracy'].std:.2f}"]
-        row += [papers(accuracy, nearest, "accuracy")] if nearest else []
-        ece, mce, *scores = (number(accuracy, m) for m in CALIBRATION)
-        row += [ece, mce, largest_gap(accuracy), *scores]
-        row += [number(outside, m) for m in ("auroc", "auroc_entropy", "auroc_variance")]
-        rows.append([*row, minutes(accuracy)])
-    return markdown(head, rows)
-
-
-def headline(place: str) -> str:
-    """What a reader of the README wants to know."""
-    head = ["", "accuracy, %", "ECE", "log-likelihood", "AUROC for other classes"]
-    rows = []
-    for run, by in runs_of(place).items():
-        row = [label(run, by), *(number(by["accuracy"], m) for m in ("accuracy", "ece", "log_likelihood"))]
-        rows.append([*row, number(by.get("out-of-episode"), "auroc")])
-    return markdown(head, rows)
-
-
-def ranks(place: str) -> str:
-    """The paper's fourteen rows in the order of accuracy, there and here, for each number of shots."""
-    names = tuple(name for name in METHODS if name not in ("ove-ml-prior", "ove-pl-paper", "ove-pl-rbf"))
-    nearest, labels = NEAREST[place], [label(*pair) for pair in runs_of(f"{place}/5-shot", names).items()]
-    head, columns, agreement = [""], [], ["Spearman's correlation"]
-    for shots in (5, 1):
-        results = [by["accuracy"] for by in runs_of(f"{place}/{shots}-shot", names).values()]
-        theirs = rankdata([-float(papers(result, nearest, "accuracy")) for result in results], "min")
-        ours = rankdata([-result.summary["accuracy"].estimate for result in results], "min")
-        head += [f"{shots}-shot: paper", "here"]
-        columns += [theirs, ours]
-        agreement += [f"{spearmanr(theirs, ours).statistic:.2f}", ""]
-    rows = [[name, *(f"{rank:.0f}" for rank in line)] for name, *line in zip(labels, *columns, strict=True)]
-    return markdown(head, [*rows, agreement])
-
-
-def temperatures(place: str) -> str:
-    """Calibration with a temperature that was fitted on validation episodes."""
-    head = ["", "temperature", "ECE", "MCE", "Brier", "log-likelihood"]
-    rows = []
-    for run, by in runs_of(place).items():
-        scaled = by.get("accuracy-temperature")
-        if scaled is not None and scaled.temperature is not None:
-            row = [label(run, by), f"{scaled.temperature.value:.2f}"]
-            rows.append([*row, *(number(scaled, m) for m in CALIBRATION)])
-    return markdown(head, rows)
-
-
-def side_by_side(first: tuple[str, str], second: tuple[str, str]) -> str:
-    """The runs of two places, each (title, place), on the same episodes; the second has results of accuracy alone."""
-    head = [f"{title}: {m}" for title, _ in (first, second) for m in ("accuracy, %", "ECE", "log-likelihood")]
-    rows = []
-    for run, by in runs_of(first[1]).items():
-        if (file := RESULTS / second[1] / run / "accuracy.json").is_file():
-            both = by["accuracy"], find_results([file])[0]
-            row = [number(result, m) for result in both for m in ("accuracy", "ece", "log_likelihood")]
-            rows.append([label(run, by), *row])
-    return markdown(["", *head], rows)
-
-
-def asked_at_one_shot(place: str) -> str:
-    """Runs that were trained on five shots and no others."""
-    head = ["", "accuracy, %", "ECE", "MCE", "Brier", "log-likelihood"]
-    rows = []
-    for run, by in runs_of(f"{place}/5-shot").items():
-        result = find_results([RESULTS / place / "5-shot-at-1-shot" / run / "accuracy.json"])[0]
-        rows.append([label(run, by), *(number(result, m) for m in ("accuracy", *CALIBRATION))])
-    return markdown(head, rows)
-
-
-def corruptions(place: str) -> str:
-    """Each corruption at its greatest severity, both seeds; paired differences to `ove-pl` of the same seed."""
-    runs = runs_of(place, tuple(f"{run}{seed}" for run in METHODS for seed in ("", "-seed-1")))
-    nearest = NEAREST[place.split("/")[0]]
-    head = ["", "accuracy, %", "paper's, %", "ECE", "Brier", "paper's"]
-    head += [f"{measure} minus `ove-pl`" for measure in ("accuracy", "Brier")]
-    rows = []
-    for name in sorted(name for name in runs["ove-pl"] if name.startswith("corruption")):
-        corruption = runs["ove-pl"][name].settings.corruption or ""
-        rows.append([f"**{corruption.replace('_', ' ')}**", *[""] * (len(head) - 1)])
-        for run, by in runs.items():
-            result, table = by[name], f"corruption:{corruption}"
-            ours = reference(run)
-            row = [label(run, by), number(result, "accuracy"), papers(result, nearest, "accuracy", table)]
-            row += [number(result, "ece"), number(result, "brier"), papers(result, nearest, "brier", table)]
-            row += [paired(result, runs[ours][name], m) if run != ours else "" for m in ("accuracy", "brier")]
-            rows.append(row)
-    return markdown(head, rows)
-
-
-def differences(place: str, names: tuple[str, ...] = METHODS) -> str:
-    """Every run less `ove-pl` of the same seed."""
-    runs = runs_of(place, names)
-    rows = [
-        [label(run, by), *(paired(by[file], runs[reference(run)][file], measure) for measure, file in DIFFERENCES)]
-        for run, by in runs.items()
-        if run != reference(run)
-    ]
-    return markdown(["minus `ove-pl`", "accuracy, points", "Brier", "log-likelihood", "AUROC, -max logit"], rows)
-
-
-TABLES = {
-    "methods": all_measures,
-    "headline": headline,
-    "ranks": ranks,
-    "temperatures": temperatures,
-    "differences": differences,
-    "kernels": lambda place: all_measures(place, KERNELS),
-    "kernel-differences": lambda place: differences(place, KERNELS),
-    "trained-on-more": lambda place: side_by_side(
-        ("1 shot", f"{place}/1-shot"), ("5 shots", f"{place}/5-shot-at-1-shot")
-    ),
-    "other-machine": lambda place: side_by_side(("main table", place), ("other machine", f"{place}-other-machine")),
-    "at-1-shot": asked_at_one_shot,
-    "corruptions": corruptions,
-    "seeds": lambda place: all_measures(place, with_another_seed(place)),
-    "seed-differences": lambda place: differences(place, with_another_seed(place)[1::2]),
-}
-
-
-def minutes(result: Result) -> str:
-    """Processor time of the training."""
-    return "-" if math.isnan(result.training_seconds) else f"{result.training_seconds / 60:.0f}"
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table whose first column is text."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] + ["---:"] * (len(head) - 1), *rows])
+BENCHMARKS = ("omniglot-to-emnist/5-shot", "omniglot-to-emnist/1-shot")
 
 
 def filled(text: str) -> str:
@@ -260,12 +39,32 @@ def draw_diagrams(place: str, stem: Path) -> None:
     save_figure(draw_reliability(results, FEWEST, ours), stem)[1].unlink()
 
 
+def draw_detection(place: str, stem: Path) -> None:
+    """AUROC of finding queries of unknown classes by the method's own score and by the paper's; bootstrap intervals."""
+    runs = {run: by for run, by in runs_of(place, BENCHMARK).items() if "out-of-episode" in by}
+    figure, (axis,) = new_figure(1, 1, (7.0, 0.9 + 0.42 * len(runs)))
+    bars = ((-0.2, "auroc_own", "own score", "#009E73"), (0.2, "auroc", "-max logit", "#BBBBBB"))
+    for shift, measure, name, color in bars:
+        found = [by["out-of-episode"].summary[measure] for by in runs.values()]
+        middle = [i.estimate for i in found]
+        ends = [[i.estimate - i.low for i in found], [i.high - i.estimate for i in found]]
+        places = [row + shift for row in range(len(runs))]
+        axis.barh(places, middle, 0.36, xerr=ends, color=color, label=name, error_kw={"linewidth": 0.8})
+    axis.set_yticks(range(len(runs)), [label(*pair) for pair in runs.items()])
+    axis.invert_yaxis()
+    axis.set(xlim=(0.5, 1.0), xlabel="AUROC")
+    figure.legend(loc="outside upper right", ncols=2, frameon=False)
+    save_figure(figure, stem)[1].unlink()
+
+
 def main() -> None:
     """Fill the pages and draw the figures."""
     for page in PAGES:
         page.write_text(filled(page.read_text("utf-8")), "utf-8")
     for place in DRAWN:
         draw_diagrams(place, FIGURES / f"reliability-{place.replace('/', '-')}")
+    for place in (place for place in BENCHMARKS if (RESULTS / place).is_dir()):
+        draw_detection(place, FIGURES / f"detection-{place.replace('/', '-')}")
 
 
 if __name__ == "__main__":

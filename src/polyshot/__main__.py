@@ -1,5 +1,6 @@
 """The command `polyshot`, also as `python -m polyshot`."""
 
+import io
 import sys
 
 from polyshot.system.extras import missing_extra
@@ -13,6 +14,9 @@ def main() -> None:
         if (message := missing_extra(error)) is None:
             raise
         sys.exit(f"error: {message}")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
     app(prog_name="polyshot")
 
 

@@ -9,7 +9,7 @@ class InputError(PolyshotError, ValueError):
     """An argument has a wrong shape, type, range or name, or holds NaN or infinity."""
 
 
-class DataError(PolyshotError):
+class DataError(PolyshotError, ValueError):
     """A data set, file or folder is missing, corrupt or too small for what was asked of it."""
 
 

@@ -10,6 +10,7 @@ import pytest
 from polyshot.app import Answer, ItemClassifier, Items, Levels, classification, classify, read_labelled, read_queries
 from polyshot.encoders import ENCODERS, Encoder
 from polyshot.errors import DataError, InputError
+from polyshot.system.sealed import read_sealed, write_sealed
 
 rng = np.random.default_rng(0)
 CENTRES = rng.normal(size=(3, 6))
@@ -156,12 +157,11 @@ def test_models_that_cannot_be_loaded_say_why(tmp_path: Path) -> None:
         ItemClassifier.load(path)
     model().save(path)
     record = tmp_path / "m.polyshot.json"
-    content = record.read_text()
-    record.write_text(content.replace('"model": "', '"model": "0'))
+    write_sealed(record, read_sealed(record)[0] | {"model": "0"})
     with pytest.raises(DataError, match="does not belong to"):
         ItemClassifier.load(path)
     record.write_text("[]")
-    with pytest.raises(DataError, match="not the record of a model"):
+    with pytest.raises(DataError, match="not a JSON object"):
         ItemClassifier.load(path)
     record.unlink()
     with pytest.raises(DataError, match="it belongs beside the model file"):

@@ -71,3 +71,26 @@ def test_what_was_fitted_is_saved_though_your_kernel_has_changed(tmp_path):
     model.save(tmp_path / "model")
     again = OneVsEachClassifier.load(tmp_path / "model")
     np.testing.assert_allclose(again.predict_proba(queries), model.predict_proba(queries), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_features_on_scales_of_their_own_count_alike(kernel, tmp_path):
+    X, y, queries, labels, _ = blobs(n_shot=8, dim=6)
+    noise = np.random.default_rng(1).standard_normal((len(X) + len(queries), 1))
+    one, other = (np.c_[x, z] for x, z in zip((X, queries), np.split(noise, [len(X)]), strict=True))
+    units = np.array([1, 2, 0.5, 1, 1, 2, 1e4])  # in metres, but the noise in millimetres
+    model = OneVsEachClassifier(kernel).fit(one * units, y)
+    assert model.score(other * units, labels) >= OneVsEachClassifier(kernel).fit(one, y).score(other, labels) - 0.05
+    expected = OneVsEachClassifier(kernel).fit((one - one.mean(0)) / one.std(0), y)
+    queries = (other - one.mean(0)) / one.std(0)
+    np.testing.assert_allclose(model.predict_proba(other * units), expected.predict_proba(queries), atol=1e-9)
+    model.save(tmp_path / "model")
+    again = OneVsEachClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(other * units), model.predict_proba(other * units))
+
+
+def test_features_of_one_kind_keep_one_unit():
+    X, y, *_ = blobs(dim=48)
+    decaying = X * np.linspace(3, 0.5, 48)  # as principal components of embeddings
+    unit = OneVsEachClassifier().fit(decaying, y).fitted_.covariance.unit
+    assert (unit == unit[0]).all()

@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+from scipy.stats import binom
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
@@ -54,3 +55,17 @@ def test_asking_for_the_least_certain_learns_faster_than_at_random():
     curves = example("active_learning").main(repetitions=3)
     assert curves["least certain"][0] == pytest.approx(curves["at random"][0])
     assert curves["least certain"][-1] > curves["at random"][-1]
+
+
+def test_decisions_keep_their_promises():
+    result = example("decisions").main()  # 20 drawings with 10 queries each
+    assert result["covered"] >= binom.ppf(1e-3, 200, 0.9) / 200
+    assert result["false alarms"] <= binom.ppf(1 - 1e-3, 200, 0.05) / 200
+    assert result["strangers found"] > 0.3
+    assert result["right"] > 4 * (1 - result["right"] - result["left open"])
+
+
+def test_wrong_labels_are_found_and_worth_correcting():
+    result = example("wrong_labels").main()
+    assert result["found"] >= 0.9
+    assert result["after"] > result["before"]

@@ -8,7 +8,7 @@ from blobs import blobs
 from polyshot.errors import InputError
 from polyshot.estimator import OneVsEachClassifier, fitted, memory
 from polyshot.estimator.inference import ChainOptions
-from polyshot.gp.inference.tied_propagation import TiedConditional
+from polyshot.gp.inference.tied_conditional import TiedConditional
 from polyshot.gp.models.one_vs_each import OneVsEachConditional
 
 

@@ -29,7 +29,7 @@ def test_adding_examples_ends_where_fitting_all_would(monkeypatch):
     np.testing.assert_allclose(model.predict_proba(queries), afresh.predict_proba(queries), atol=2e-3)
 
 
-def test_scale_and_centre_are_chosen_anew_once_the_examples_have_doubled(tmp_path):
+def test_scale_and_centre_are_chosen_again_once_the_examples_have_doubled(tmp_path):
     X, y, queries, _, _ = blobs(n_way=4, n_shot=8, dim=128)
     order = np.random.default_rng(0).permutation(len(y))
     X, y = X[order], y[order]
@@ -45,7 +45,7 @@ def test_scale_and_centre_are_chosen_anew_once_the_examples_have_doubled(tmp_pat
         np.testing.assert_array_equal(grown.predict_proba(queries), afresh.predict_proba(queries))
 
 
-def test_the_scale_is_chosen_anew_once_the_classes_have_doubled(tmp_path):
+def test_the_scale_is_chosen_again_once_the_classes_have_doubled(tmp_path):
     X, y, queries, _, _ = blobs(n_way=5, n_shot=10, dim=128)
     few = (y < 2) | (np.arange(len(y)) % 10 == 0)
     X, y = X[few], y[few]

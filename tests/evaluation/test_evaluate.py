@@ -201,7 +201,7 @@ def test_results_of_other_settings_are_kept_and_of_other_weights_are_not(trained
     assert content(read_result(path)) == content(again)
 
 
-def test_results_of_other_data_are_computed_anew_and_not_compared(trained: Path, tmp_path: Path) -> None:
+def test_results_of_other_data_are_computed_again_and_not_compared(trained: Path, tmp_path: Path) -> None:
     with np.load(trained / "data.npz") as arrays:
         np.savez(tmp_path / "data.npz", X=arrays["X"][:, ::-1], labels=arrays["labels"])
     for name in ("match", "dkt"):

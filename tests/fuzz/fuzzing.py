@@ -5,6 +5,8 @@ examples per test; they are then drawn at random, and a failure prints how to re
 """
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -34,3 +36,14 @@ def assert_explained(error: Exception) -> None:
     """An error says in words what is wrong, and is a ValueError if it is about input or data."""
     assert len(str(error)) > 15, repr(error)
     assert isinstance(error, ValueError | TrainingError), repr(error)
+
+
+def attempt_file(call: Callable[[], Any], *paths: Path) -> Any:
+    """What a reader returns; None if it refused, with an error of ours that names one of the files or folders."""
+    try:
+        return call()
+    except OURS as error:
+        assert_explained(error)
+        if paths and not any(path.name in str(error) for path in paths):
+            raise AssertionError("the error names no file") from error
+    return None

@@ -142,6 +142,11 @@ def test_bad_weights_are_an_error(bad):
         OneVsEach(weights)
 
 
+def test_a_label_without_any_comparison_is_an_error():
+    with pytest.raises(InputError, match="needs a comparison"):
+        OneVsEach(torch.tensor([[5.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
+
+
 def test_weights_for_another_number_of_classes_are_an_error():
     with pytest.raises(InputError, match="3 classes"):
         OneVsEach(torch.ones(3, 3)).log_all(torch.zeros(4))

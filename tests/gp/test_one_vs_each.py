@@ -10,7 +10,7 @@ from oracle import Dense, array, paper_conditional, precise_conditional, unvec, 
 from tasks import Task, make_task, tasks, tensor
 
 from polyshot.errors import InputError
-from polyshot.gp import OneVsEachGP, Sites, polya_gamma_mean, sample_polya_gamma
+from polyshot.gp import OneVsEachGP, Sites, fit_variational, gibbs, polya_gamma_mean, sample_polya_gamma
 
 TOLERANCE = 1e-8
 MODEL = OneVsEachGP()
@@ -172,6 +172,23 @@ def test_weights_are_the_number_of_times_a_comparison_counts():
     value.sum().backward()
     assert_close(array(value), [dense.log_marginal], TOLERANCE)
     assert_close(array(K.grad), dense.gradient_in_K, TOLERANCE)
+
+
+def test_a_weight_of_zero_leaves_the_comparison_out():
+    model = OneVsEachGP(torch.tensor([[1.0, 0.0, 2.0], [1.0, 1.0, 1.0], [3.0, 0.0, 1.0]]))
+    task = make_task(n=5, n_way=3, y=[0, 1, 2, 0, 2])
+    K = tensor(task.K)
+    drawn = gibbs(model, K, task.labels, 3, n_chains=2, n_steps=3, latent=False, seed=0).draws
+    for sites in (drawn, fit_variational(model, K, task.labels, 3).sites):
+        left_out = model.comparisons(task.labels, 3) == 0
+        assert bool((sites.omega[:, left_out] == 0).all())
+        assert bool((sites.kappa[:, left_out] == 0).all())
+        assert bool((sites.omega[:, ~left_out] > 0).all())
+        for omega, kappa, value in zip(
+            sites.omega, sites.kappa, model.log_marginal(K, task.labels, sites), strict=True
+        ):
+            dense = Dense(task.K, task.y, array(omega), array(kappa))
+            assert float(value) == pytest.approx(dense.log_marginal, rel=1e-9)
 
 
 def test_weighted_sites_are_drawn_from_pg_of_the_weight():

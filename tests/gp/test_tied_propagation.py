@@ -68,7 +68,7 @@ def test_contrasts_are_those_of_the_logits_at_the_support():
 def test_leaving_one_out_equals_fitting_the_others_with_their_sites():
     K, y, _, _ = task()
     fit, posterior = fit_tied_propagation(K, y, 4)
-    left_out = posterior.leave_one_out(fit, torch.arange(len(y)))
+    left_out = posterior.leave_one_out(fit.w, fit.kappa, torch.arange(len(y)))
     for i in range(len(y)):
         others = torch.arange(len(y)) != i
         rest = general(K[others][:, others], y[others], fit.w[others], fit.kappa[others])

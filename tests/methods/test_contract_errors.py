@@ -93,6 +93,7 @@ def test_a_subclass_may_have_fewer_options() -> None:
 
     task = episode(VECTORS)
     assert Plain(VECTORS).adapt(task.support, task.n_way)(task.query.x).log_probs.shape == (9, 3)
+    assert Plain.row_title({}) == OVEGP.title
 
 
 @every_method

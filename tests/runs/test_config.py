@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 from typer.testing import CliRunner
 
 from polyshot.cli import app, load_command
 from polyshot.data import load
 from polyshot.errors import InputError
-from polyshot.methods import METHODS
+from polyshot.methods import METHODS, OVEGP
+from polyshot.methods.backbones import Init
 from polyshot.runs.config import OPTION_FLAGS, TrainingConfig, read_toml
 from polyshot.system.settings import field_settings
+from polyshot.task import Space
 from small_runs import write_characters
 
 
@@ -155,6 +158,17 @@ def test_the_paper_s_settings_are_defaults_that_an_option_overrules() -> None:
     assert config.options["average"] == METHODS["ove-gp"].paper_options["average"] == "score"
     assert config.options["kernel_rate"] == 0.5
     assert TrainingConfig("ove-gp", "glyphs").options["average"] != "score"
+
+
+def test_a_subclass_without_some_options_takes_the_rest_of_the_paper_settings(monkeypatch) -> None:
+    class Fewer(OVEGP):
+        """The one-vs-each GP with one option."""
+
+        def __init__(self, space: Space, backbone: nn.Module | None = None, *, init: Init = "torch") -> None:
+            super().__init__(space, backbone, init=init)
+
+    monkeypatch.setattr(TrainingConfig, "method_class", Fewer)
+    assert TrainingConfig("ove-gp", "glyphs", settings="paper").options == {"init": "he-fan-out"}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,5 +1,6 @@
 """Classify many queries: in chunks, with progress, and again from where an interrupted call stopped."""
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -15,10 +16,11 @@ from polyshot.app.item_classifier import ItemClassifier
 from polyshot.app.items import Items, unusable
 from polyshot.encoders.items import image_bytes, image_items
 from polyshot.errors import DataError
-from polyshot.system.files import write_atomically
 from polyshot.system.progress import Progress
+from polyshot.system.sealed import read_sealed, write_sealed
 
 _CHUNK = 250  # queries answered at once, and kept
+_MOST_BYTES = 2**28  # of their answers
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Classification:
     def by_row(self) -> Iterator[tuple[int, Answer]]:
         """Each answer with its row in `queries`."""
         for part in self.parts:
-            content = json.loads(part.read_bytes())
+            content, _ = read_sealed(part, _MOST_BYTES)
             yield from zip(content["rows"], map(Answer.from_dict, content["answers"]), strict=True)
 
     @property
@@ -139,9 +141,9 @@ def _answered(
     classifier: ItemClassifier, chunk: Items, levels: Levels, file: Path, fingerprint: str, first: int
 ) -> dict[str, Any]:
     """The content of a chunk's file, which is made unless it is there from the same question."""
-    if file.is_file():
-        content: dict[str, Any] = json.loads(file.read_bytes())
-        if content["fingerprint"] == fingerprint:
+    with contextlib.suppress(DataError):  # a chunk that is missing or damaged is computed again
+        content, sealed = read_sealed(file, _MOST_BYTES)
+        if sealed and content.get("fingerprint") == fingerprint:
             return content
     answers, failures = classifier.answer(chunk, levels)
     content = {
@@ -150,7 +152,7 @@ def _answered(
         "answers": [answer.as_dict() for answer in answers],
         "failures": [(first + row, reason) for row, reason in failures.items()],
     }
-    write_atomically(file, json.dumps(content).encode())
+    write_sealed(file, content)
     return content
 
 

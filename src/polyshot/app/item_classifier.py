@@ -1,11 +1,10 @@
 """An encoder and a classifier as one model: learns from labelled items, answers about others, is kept in a file."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -16,11 +15,13 @@ from polyshot.app.items import ItemKind, Items, default_encoder, encode, encoder
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.estimator.hyperparameters import by_content
-from polyshot.system.files import write_atomically
+from polyshot.system.sealed import read_sealed, write_sealed
 
 _FORMAT = "polyshot classify 1"
 _FIELDS = {"format", "kind", "encoder", "digest", "names", "contents", "model"}
+_ITEMS = "items"  # the kind of items, among the metadata of the model's file
 _EXCERPT = 120  # characters of a text
+_MOST_BYTES = 2**28  # of a record, which holds the texts of the examples
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ class ItemClassifier:
         text = self.examples.contents[example] if self.kind == "text" else self.examples.names[example]
         return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}…"
 
-    def answer(self, queries: Items, levels: Levels | None = None) -> tuple[list[Answer], dict[int, str]]:
+    def answer(
+        self, queries: Items, levels: Levels | None = None, *, cache: Any = "default"
+    ) -> tuple[list[Answer], dict[int, str]]:
         """Answers about the queries that can be used, and the reasons why the others cannot.
 
         Parameters
@@ -116,6 +119,8 @@ class ItemClassifier:
         queries : Items
             Of the kind that the classifier was made from.
         levels : Levels, optional
+        cache : "default", path or None
+            Where the vectors of texts and images are kept; None keeps none.
 
         Returns
         -------
@@ -126,7 +131,7 @@ class ItemClassifier:
         levels = levels or Levels()
         if queries.kind != self.kind:
             raise InputError(f"the model classifies {self.kind}, and the queries are {queries.kind}")
-        encoded = encode(queries, self.encoder)
+        encoded = encode(queries, self.encoder, cache=cache)
         names = [queries.names[row] for row in encoded.rows]
         answers = self._answers(names, encoded.vectors[encoded.rows], levels) if names else []
         return answers, encoded.failures
@@ -178,7 +183,7 @@ class ItemClassifier:
         if self.encoder is not None and not isinstance(self.encoder, str):
             raise InputError("only a model whose encoder has a name can be saved; a function is not kept in a file")
         path = Path(path)
-        self.model.save(path)
+        self.model.save(path, metadata={_ITEMS: self.kind})
         record = {
             "format": _FORMAT,
             "kind": self.kind,
@@ -188,11 +193,11 @@ class ItemClassifier:
             "contents": None if self.kind == "vectors" else [_as_text(content) for content in self.examples.contents],
             "model": _checksum(path),
         }
-        write_atomically(record_path(path), json.dumps(record, indent=1).encode())
+        write_sealed(record_path(path), record)
 
     @classmethod
     def load(cls, path: str | Path) -> "ItemClassifier":
-        """Read a model that `save` wrote; nothing is unpickled.
+        """Read a model that `save` wrote, or that `OneVsEachClassifier.save` did; nothing is unpickled.
 
         Parameters
         ----------
@@ -201,11 +206,16 @@ class ItemClassifier:
         Returns
         -------
         ItemClassifier
+            Of vectors, if it was an OneVsEachClassifier that wrote the file.
         """
         path = Path(path)
         if not path.is_file():
             raise DataError(f"{path}: no such model; `polyshot classify --save` writes one")
-        record, model = _read_record(record_path(path)), OneVsEachClassifier.load(path)
+        model = OneVsEachClassifier.load(path)
+        if not record_path(path).exists() and _ITEMS not in model.metadata_:
+            fitted = model.fitted_.examples
+            return cls(model, None, Items.of("vectors", fitted.X, [f"example {row + 1}" for row in fitted.rows]))
+        record = _read_record(record_path(path))
         if record["model"] != _checksum(path) or len(record["names"]) != len(model.fitted_.examples.X):
             raise DataError(f"{path}: does not belong to {record_path(path)}; copy both files, or save it again")
         if record["digest"] != encoder_digest(record["kind"], record["encoder"]):
@@ -226,15 +236,26 @@ def record_path(path: Path) -> Path:
 
 
 def _read_record(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; it belongs beside the model file")
+    record, sealed = read_sealed(path, _MOST_BYTES)
     try:
-        record = json.loads(path.read_bytes())
-        if not isinstance(record, dict) or record.get("format") != _FORMAT or set(record) != _FIELDS:
+        if record.get("format") != _FORMAT or set(record) != _FIELDS or not sealed:
             raise ValueError("it lacks what `polyshot classify --save` writes")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); it belongs beside the model file") from error
-    except (ValueError, RecursionError) as error:
+        n = len(record["names"]) if _are_texts(record["names"]) else -1
+        contents = [""] * n if record["kind"] == "vectors" else record["contents"]
+        encoder = "" if record["kind"] == "vectors" else record["encoder"]
+        if record["kind"] not in get_args(ItemKind) or not _are_texts([encoder]) or not _are_texts(contents, n):
+            raise ValueError("it does not name a kind of items, their encoder, and the examples")
+    except ValueError as error:
         raise DataError(f"{path}: not the record of a model ({error}); save the model again") from error
     return record
+
+
+def _are_texts(values: Any, n: int | None = None) -> bool:
+    """Whether it is a list of strings, n of them if that is given."""
+    right = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    return right and n in (None, len(values))
 
 
 def _as_text(content: Any) -> str:

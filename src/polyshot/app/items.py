@@ -69,13 +69,16 @@ def encoder_digest(kind: ItemKind, encoder: Any) -> str | None:
     return _ENCODERS[kind](encoder).encoder.digest if kind in _ENCODERS else None
 
 
-def encode(items: Items, encoder: Any, *, progress: bool = False) -> Encoded:
-    """Vectors of the items, and the reason for each item that cannot be used; it raises for none of these."""
+def encode(items: Items, encoder: Any, *, progress: bool = False, cache: Any = "default") -> Encoded:
+    """Vectors of the items, and the reason for each item that cannot be used; it raises for none of these.
+
+    `cache` is that of TextEncoder and ImageEncoder.
+    """
     if items.kind == "vectors":
         vectors = np.asarray(items.contents, np.float32)
         bad = np.flatnonzero(~np.isfinite(vectors).all(-1)).tolist()
         return Encoded(vectors, dict.fromkeys(bad, "holds NaN, infinity or numbers that are too large"))
-    encoded: Encoded = _ENCODERS[items.kind](encoder, progress=progress).encode(items.contents)
+    encoded: Encoded = _ENCODERS[items.kind](encoder, progress=progress, cache=cache).encode(items.contents)
     if items.kind == "images":
         return encoded
     empty = [row for row, text in enumerate(items.contents) if not text.strip()]
@@ -84,8 +87,13 @@ def encode(items: Items, encoder: Any, *, progress: bool = False) -> Encoded:
 
 def list_failures(items: Items, failures: Mapping[int, str]) -> str:
     """One line for each item that cannot be used, with the reason; of many, the first."""
-    lines = [f"  {items.names[row]}: {reason}" for row, reason in list(failures.items())[:_SHOWN]]
-    return "\n".join(lines + ([f"  and {len(failures) - _SHOWN} more"] if len(failures) > _SHOWN else []))
+    return list_reasons({items.names[row]: reason for row, reason in failures.items()})
+
+
+def list_reasons(reasons: Mapping[str, str]) -> str:
+    """The same for items by name."""
+    lines = [f"  {name}: {reason}" for name, reason in list(reasons.items())[:_SHOWN]]
+    return "\n".join(lines + ([f"  and {len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else []))
 
 
 def unusable(items: Items, failures: Mapping[int, str], what: str) -> DataError:

@@ -59,7 +59,7 @@ def sort_into(result: Classification, folder: Path, *, links: bool = False) -> d
     """
     if result.queries.kind != "images" or not all(isinstance(item, Path) for item in result.queries.contents):
         raise InputError("only image files can be sorted into folders")
-    names = _folder_names([*result.classifier.classes, "ask", "none of these"])
+    names = folder_names([*result.classifier.classes, "ask", "none of these"])
     of_class = dict(zip(result.classifier.classes, names, strict=False))
     of_action = {"ask": names[-2], "none of these": names[-1]}
     taken: dict[Path, int] = {}
@@ -67,7 +67,7 @@ def sort_into(result: Classification, folder: Path, *, links: bool = False) -> d
     for row, answer in result.by_row():
         source: Path = result.queries.contents[row]
         place = of_action.get(answer.action) or of_class[answer.predicted]
-        target = _unused(folder / place / source.name, taken)
+        target = unused(folder / place / source.name, taken)
         counts[place] = counts.get(place, 0) + 1
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def _table(rows: list[list[Any]], schema: Any) -> Any:
     )
 
 
-def _folder_names(names: list[str]) -> list[str]:
+def folder_names(names: list[str]) -> list[str]:
     """Different names that are safe as folders on any system."""
     found: list[str] = []
     for name in names:
@@ -163,7 +163,7 @@ def _folder_names(names: list[str]) -> list[str]:
     return found
 
 
-def _unused(path: Path, taken: dict[Path, int]) -> Path:
+def unused(path: Path, taken: dict[Path, int]) -> Path:
     """The path, or one with a number if a query of this call has it."""
     free = path
     while free in taken:

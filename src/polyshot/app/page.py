@@ -2,7 +2,6 @@
 
 import base64
 import heapq
-import io
 from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
@@ -13,8 +12,7 @@ from typing import Any
 from polyshot.app.answers import Answer
 from polyshot.app.classification import Classification
 from polyshot.app.items import Items
-from polyshot.data.images import open_image
-from polyshot.encoders.items import image_bytes, image_items
+from polyshot.app.thumbnails import thumbnail
 from polyshot.report.markup import escape, note
 from polyshot.system.files import write_atomically
 
@@ -154,11 +152,5 @@ def _example_thumbnails(examples: Items, rows: Sequence[int]) -> str:
 
 def _thumbnail(content: Any, size: int) -> str:
     """The image as a data URL; empty if its file is gone."""
-    try:
-        image = open_image(image_bytes(image_items([content])[0]), "RGB")
-    except Exception:  # Pillow raises many kinds
-        return "data:,"
-    image.thumbnail((2 * size, 2 * size))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=80)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    picture = thumbnail(content, 2 * size)
+    return "data:," if picture is None else f"data:image/jpeg;base64,{base64.b64encode(picture).decode()}"

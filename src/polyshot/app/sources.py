@@ -99,6 +99,17 @@ def read_table(path: Path, columns: Columns | None = None) -> tuple[Labelled, It
     return examples, items.take(unknown)
 
 
+def read_labels(path: Path, column: str) -> list[str | None]:
+    """Read the column of labels of a table: one per row, None where the cell is empty."""
+    if path.suffix.lower() not in TABLES:
+        raise InputError(f"{path}: not a table, so it has no column of labels; leave out --label")
+    return _labels(read_columns(path, [column])[column])
+
+
+def _labels(cells: Sequence[Any]) -> list[str | None]:
+    return [None if is_missing(cell) else str(cell).strip() for cell in cells]
+
+
 def _read(path: Path, columns: Columns) -> tuple[Items, list[str | None]]:
     """All rows of a table or npz, with their labels, None where there is none."""
     if path.is_dir():
@@ -114,8 +125,7 @@ def _read(path: Path, columns: Columns) -> tuple[Items, list[str | None]]:
     if columns.label is None:
         raise InputError(f"{path}: which column holds the labels? name it with --label")
     table = read_columns(path, [*_wanted(path, columns), columns.label])
-    labels = [None if is_missing(cell) else str(cell).strip() for cell in table[columns.label]]
-    return _table_items(path, columns, table), labels
+    return _table_items(path, columns, table), _labels(table[columns.label])
 
 
 def _wanted(path: Path, columns: Columns) -> list[str]:

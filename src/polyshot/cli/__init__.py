@@ -18,6 +18,8 @@ from polyshot.system.registry import import_plugin
 # The module polyshot.cli.NAME holds a function NAME, or an `app` with commands of its own.
 _COMMANDS = {
     "classify": "Classify your own photos, texts or vectors, given a few labels.",
+    "label": "Label photos or texts on a page in your browser, with a model that learns as you go.",
+    "serve": "Answer over HTTP with a model of `classify`.",
     "train": "Train a method, or resume a run.",
     "predict": "Classify images or embeddings with a trained run.",
     "evaluate": "Evaluate trained runs by the paper's protocols.",

@@ -62,6 +62,7 @@ def classify(
     from polyshot import app
     from polyshot.app.item_classifier import record_path
     from polyshot.app.outputs import check_free
+    from polyshot.system.lock import only_writer
 
     columns = app.Columns(text, image, tuple(filter(None, (numbers or "").split(","))), label, id_)
     html = out.with_suffix(".html") if page else None
@@ -71,15 +72,17 @@ def classify(
     levels = app.Levels(None, None, reasons) if fast else app.Levels(confidence, false_alarm, reasons)
     classifier, queries = _inputs(table, support, query, model, columns, encoder, skip_unreadable)
     parts = out.with_name(f"{out.name}.parts")
-    result = app.classify(classifier, queries, levels, parts=parts, skip_unreadable=skip_unreadable, quiet=False)
-    app.write_answers(result, out)
-    if html:
-        app.write_page(result, html)
-    if sort_into:
-        app.sort_into(result, sort_into, links=links)
-    if save:
-        classifier.save(save)
-    result.forget_parts()
+    files = [path for path in (out, html, save) if path is not None]
+    with only_writer(out.with_name(f".{out.name}.lock"), *files):
+        result = app.classify(classifier, queries, levels, parts=parts, skip_unreadable=skip_unreadable, quiet=False)
+        app.write_answers(result, out)
+        if html:
+            app.write_page(result, html)
+        if sort_into:
+            app.sort_into(result, sort_into, links=links)
+        if save:
+            classifier.save(save)
+        result.forget_parts()
     _print(result, [path for path in written if path is not None])
 
 

@@ -41,7 +41,8 @@ class Splits:
             content = json.loads(text)
             members = content.get("splits", content)
             about = content if "splits" in content else {}
-            well_formed = all(
+            counts = about.get("counts", {})
+            well_formed = all(type(count) is int for count in counts.values()) and all(
                 isinstance(entries, list) and all(isinstance(entry, str) for entry in entries)
                 for entries in members.values()
             )
@@ -53,7 +54,7 @@ class Splits:
             )
         if not members:
             return cls()
-        return cls(members, about.get("counts", {}), str(about.get("provenance", source)))
+        return cls(members, counts, str(about.get("provenance", source)))
 
     @classmethod
     def read(cls, path: Path) -> "Splits":

@@ -13,6 +13,7 @@ from polyshot.data.packed import SPLITS, Packed, read_packed, write_packed
 from polyshot.data.registry import DATASETS, find_dataset
 from polyshot.data.transforms import uncropped
 from polyshot.errors import DataError, InputError
+from polyshot.system.lock import only_writer
 
 
 def cache_folder() -> Path:
@@ -150,7 +151,8 @@ def import_dataset(
         find_splits(dataset, packed)
         file = _split_file(path)
         arrays[SPLITS] = np.array(file.read_text(encoding="utf-8") if file.is_file() else packed.splits or "{}")
-    write_packed(target, arrays)
+    with only_writer(target.with_name(f".{target.name}.lock"), target):
+        write_packed(target, arrays)
     return target
 
 

@@ -91,7 +91,8 @@ class VectorCache:
             return
         try:
             with closing(sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)) as connection:
-                connection.executescript(f"{_TABLES} DELETE FROM vectors; DELETE FROM models; VACUUM;")
+                connection.executescript(_TABLES)
+                connection.executescript("DELETE FROM vectors; DELETE FROM models; VACUUM;")
         except sqlite3.OperationalError as error:
             raise DataError(f"{self.path}: cannot be cleared ({error}); end the processes that use it") from error
         except sqlite3.DatabaseError:
@@ -136,7 +137,7 @@ def _select(connection: sqlite3.Connection, model: str, items: Sequence[bytes]) 
     for first in range(0, len(items), _KEYS):
         keys = items[first : first + _KEYS]
         rows = connection.execute(
-            "SELECT item, vector, checksum FROM vectors JOIN models ON models.id = model "
+            "SELECT item, vector, checksum FROM vectors JOIN models ON models.id = model "  # nosec B608 # no text of users
             f"WHERE digest = ? AND item IN ({','.join('?' * len(keys))})",
             [model, *keys],
         )

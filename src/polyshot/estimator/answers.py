@@ -2,16 +2,20 @@
 
 from collections.abc import Callable
 from copy import copy
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor
 
+from polyshot.errors import InputError
 from polyshot.estimator.fitted import FittedModel
-from polyshot.estimator.inputs import checked_class_prior, checked_features
+from polyshot.estimator.inputs import checked_class_prior, checked_features, from_tensor
+from polyshot.estimator.pool import unlabelled_rows
 from polyshot.system.threads import few_threads
 
 Array = NDArray[np.float64]
@@ -20,6 +24,8 @@ Answer = TypeVar("Answer")
 
 class Answers:
     """The queries of OneVsEachClassifier; each reads one whole model, though another thread may fit or add."""
+
+    unlabeled: Any
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -75,7 +81,7 @@ class Answers:
             if class_prior is not None:
                 examples = model.examples
                 wanted = checked_class_prior(examples.classes, class_prior)
-                logits += torch.from_numpy(wanted / np.bincount(examples.labels)).log()
+                logits += torch.from_numpy(wanted / examples.shots).log()
             return torch.log_softmax(logits, -1).numpy()
 
         return self._answer(X, log_probs)
@@ -115,6 +121,27 @@ class Answers:
 
         return self._answer(X, names)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on the rows that have a label.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n_samples, n_features)
+        y : array-like or tensor of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+        """
+        rows, answers = np.flatnonzero(~unlabelled_rows(y, self.unlabeled)), self.predict(X)
+        check_consistent_length(answers, y)
+        if not len(rows):
+            raise InputError("no row of y has a label, so there is no accuracy")
+        weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
+        names = np.asarray(from_tensor("y", y)).tolist()
+        return float(accuracy_score(np.array([names[i] for i in rows]), answers[rows], sample_weight=weights))
+
     def latent_mean_and_covariance(self, X: Any) -> tuple[Array, Array]:
         """Mean and covariance of the logits under the posterior.
 
@@ -152,6 +179,23 @@ class Answers:
         """
         return self._answer(X, lambda model, queries: model.outlier_scores(queries), refits=True).numpy()
 
+    def export_onnx(self, path: str | Path) -> None:
+        """Write the classifier as an ONNX graph, to answer where there is no Python; needs polyshot[onnx].
+
+        The graph takes float32 rows "X" [n, d] and returns "logits" and "probabilities" [n, c], in the order of
+        `classes_` (also in the file's metadata), and "outlier_score" [n]. Unlike Python it does not refuse NaN.
+
+        Parameters
+        ----------
+        path : str or Path
+        """
+        from polyshot.estimator.onnx_graph import export
+
+        check_is_fitted(self)
+        model = self._fitted
+        with few_threads(len(model.weights) ** 3):
+            export(model, Path(path))
+
     @property
     def _fitted(self) -> FittedModel:
         try:
@@ -167,6 +211,6 @@ class Answers:
         check_is_fitted(self)
         now = copy(self)
         model, queries = now._fitted, np.ascontiguousarray(checked_features(now, X))
-        n = len(model.weights)
+        n = len(model.examples.X)
         with few_threads(max(queries.size * n, refits * n**3)):
             return ask(model, torch.tensor(queries))

@@ -8,27 +8,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.answers import Answers
-from polyshot.estimator.covariance import KernelLike
+from polyshot.estimator.covariance import KernelLike, resolved
 from polyshot.estimator.decisions import Decisions
+from polyshot.estimator.examples import Examples
 from polyshot.estimator.explanations import Explanations
-from polyshot.estimator.fitted import Examples, FittedModel
-from polyshot.estimator.inference import INFERENCES, ChainOptions, Inferred, Start
-from polyshot.estimator.inputs import checked_rows, joined_labels
-from polyshot.estimator.memory import check_memory
+from polyshot.estimator.fitted import FittedModel
+from polyshot.estimator.inference import INFERENCES, ChainOptions, Inferred, Start, Weights
+from polyshot.estimator.inputs import checked_rows, joined_labels, weighted_rows
+from polyshot.estimator.labelling import Labelling
+from polyshot.estimator.memory import resources
 from polyshot.estimator.pool import check_unlabeled, labelled_and_pool, pool_of, unlabelled_rows
-from polyshot.system.threads import few_threads
+from polyshot.estimator.projection import n_features
+from polyshot.gp import KernelMatrix
 
 _LARGEST_LOG_SCALE = 20.0  # exp(20) leaves half of the digits of a double
 
 
-class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class OneVsEachClassifier(Labelling, Explanations, Decisions, Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian-process classifier for embeddings with 1 to 50 labels per class; nothing needs tuning.
 
     Class logits have GP priors under the one-vs-each likelihood (Snell & Zemel, ICLR 2021). Probabilities are the
@@ -106,7 +108,7 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         self.random_state = random_state
         self.unlabeled = unlabeled
 
-    def fit(self, X: Any, y: Any) -> "OneVsEachClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "OneVsEachClassifier":
         """Condition on labelled examples; a fit that fails leaves the classifier as it was.
 
         Parameters
@@ -115,6 +117,9 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
             Embeddings or other features; at least two rows.
         y : array-like or tensor of shape (n_samples,)
             Labels of two classes or more: strings, integers, booleans or whole floats; or the value of `unlabeled`.
+        sample_weight : array-like of shape (n_samples,), optional
+            Powers of the examples' likelihoods: 2 is the example twice, 0 leaves it out, as if X had no such row.
+            "gibbs" needs whole numbers. Rows without a label may have any weight.
 
         Returns
         -------
@@ -122,8 +127,11 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         """
         self.check_parameters()
         new = copy(self)
+        unknown = unlabelled_rows(y, self.unlabeled)
         X, y, pool = labelled_and_pool(new, X, y, self.unlabeled, reset=True)
-        examples = Examples.of(X, y)
+        examples = Examples.of(*weighted_rows(X, y, sample_weight, unknown))
+        if not len(examples.X):
+            raise InputError("every sample_weight is zero, so there is no example; give two classes weights above zero")
         if len(examples.classes) < 2:
             raise InputError(
                 f"{type(self).__name__} needs at least 2 classes, but y has 1 class, {examples.classes[0]!r}"
@@ -132,7 +140,7 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         self.__dict__ = new.__dict__
         return self
 
-    def add(self, X: Any, y: Any) -> "OneVsEachClassifier":
+    def add(self, X: Any, y: Any, sample_weight: Any = None) -> "OneVsEachClassifier":
         """Condition on further labelled examples, also of new classes, at a lower cost than `fit`.
 
         Centre, unit and scale stay as they were chosen until there are twice as many examples or classes. Then all is
@@ -146,6 +154,8 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
             Features of the new examples.
         y : array-like or tensor of shape (n_samples,)
             Their labels, of the same kind as before (strings, integers, ...).
+        sample_weight : array-like of shape (n_samples,), optional
+            Their weights, as in `fit`.
 
         Returns
         -------
@@ -163,15 +173,19 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
         new = copy(self)
         model = new._fitted
         label = model.examples.classes[:1].tolist()[0]
+        unknown = unlabelled_rows(y, self.unlabeled)
         X, y, pool = labelled_and_pool(new, X, y, self.unlabeled, reset=False, label=label)
+        X, y, weights = weighted_rows(X, y, sample_weight, unknown)
         y = joined_labels(model.examples.y, y) if len(y) else model.examples.y
-        n, n_way = len(y), len(np.unique(y))
+        grown = model.examples.grown(X, y, weights)
+        n, n_way = len(y), len(grown.classes)
         if len(pool) or n >= 2 * model.n_chosen or n_way >= 2 * model.n_classes_chosen:
             pool = np.concatenate([pool_of(model.covariance), pool])
-            new.fitted_ = new._fit_from_scratch(model.examples.grown(X, y), pool)
+            new.fitted_ = new._fit_from_scratch(grown, pool)
         else:
-            with new._resources(n, n_way):
-                new.fitted_ = model.add(X, y, new._infer)
+            by_features = len(model.weights) if model.projection else 0
+            with new._resources(n, n_way, by_features):
+                new.fitted_ = model.add(grown, new._infer)
         self.__dict__ = new.__dict__
         return self
 
@@ -205,29 +219,6 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
             raise InputError(f"removing {np.size(rows):,} of {len(examples.X):,} examples leaves fewer than 2 classes")
         self.fitted_ = self._fit_from_scratch(rest, pool_of(self._fitted.covariance))
         return self
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on the rows that have a label.
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n_samples, n_features)
-        y : array-like or tensor of shape (n_samples,)
-        sample_weight : array-like of shape (n_samples,), default=None
-
-        Returns
-        -------
-        float
-        """
-        known = ~unlabelled_rows(y, self.unlabeled)
-        if known.all():
-            return float(super().score(X, y, sample_weight))
-        rows = np.flatnonzero(known)
-        if not len(rows):
-            raise InputError("no row of y has a label, so there is no accuracy")
-        weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
-        labels = np.array([np.asarray(y).tolist()[i] for i in rows])
-        return float(accuracy_score(labels, self.predict(X)[rows], sample_weight=weights))
 
     def save(self, path: str | Path, *, metadata: Any = None) -> None:
         """Write the fitted classifier as one safetensors file with a JSON header, completely or not at all.
@@ -281,17 +272,16 @@ class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, Bas
     def _options(self) -> ChainOptions:
         return ChainOptions(int(self.n_chains), int(self.n_steps), self.random_state)
 
-    def _infer(self, K: Tensor, y: Tensor, n_way: int, start: Start | None) -> Inferred:
-        return INFERENCES[self.inference].fit(K, y, n_way, start, self._options())
+    def _infer(self, K: KernelMatrix, y: Tensor, n_way: int, start: Start | None, powers: Weights) -> Inferred:
+        return INFERENCES[self.inference].fit(K, y, n_way, start, powers, self._options())
 
-    def _resources(self, n: int, n_way: int) -> Any:
-        """Memory enough, or an error; and threads, if the work is worth them."""
-        options = self._options()
-        check_memory(self.inference, n, n_way, self.n_features_in_, options)
-        systems = INFERENCES[self.inference].systems(n_way, options.n_chains)
-        return few_threads(n**2 * max(systems * n, self.n_features_in_))
+    def _resources(self, n: int, n_way: int, by_features: int) -> Any:
+        return resources(self.inference, n, n_way, self.n_features_in_, self._options(), by_features)
 
     def _fit_from_scratch(self, examples: Examples, pool: NDArray[np.float64]) -> FittedModel:
         log_scale = None if isinstance(self.log_scale, str) else float(self.log_scale)
-        with self._resources(len(examples.X), len(examples.classes)):
-            return FittedModel.of(examples, self.kernel, log_scale, self._infer, pool)
+        (n, d), n_way = examples.X.shape, len(examples.classes)
+        may = INFERENCES[self.inference].by_features and not len(pool)
+        by_features = n_features(resolved(self.kernel, d), n, d, n_way) if may else 0
+        with self._resources(n, n_way, by_features):
+            return FittedModel.of(examples, self.kernel, log_scale, self._infer, pool, by_features > 0)

@@ -12,7 +12,7 @@ Named kernels measure from a centre and in a unit that the support set gives. Fo
   examples can tell; then unit length again.
 
 Centring removes what says how frequent a class is. So the logits also have an intercept: a variance that all inputs
-share, in units of the logits and not of the kernel's scale (docs/estimator.md has the measurements).
+share, in units of the logits and not of the kernel's scale (docs/estimator-choices.md has the measurements).
 """
 
 from collections.abc import Callable, Iterator
@@ -36,6 +36,7 @@ _INTERCEPTS = {"cosine": 0.5, "dkt-cosine": 0.5, "linear": 10.0}
 _EXAMPLES_TO_TRUST_A_MEAN = 10.0
 _FEWEST_OF_AN_EMBEDDING = 100
 _MOST_FOR_A_DISTANCE = 1000
+_OWN_SCALES = 20.0  # largest spread over the median one: embeddings had at most 10, tables of measurements 29 and more
 _FARTHEST = 1e5  # typical distances; beyond this, rounding spoils the distances of all other rows
 
 
@@ -43,23 +44,27 @@ _FARTHEST = 1e5  # typical distances; beyond this, rounding spoils the distances
 class Covariance:
     """k(x, z) / size, after centring and scaling; size is the mean of k(x, x) over the support set without zeros.
 
-    intercept is a further variance of the logits, the same for all x and all scales.
+    unit has one number per feature; they differ only where the features are on scales of their own. intercept is a
+    further variance of the logits, the same for all x and all scales.
     """
 
     kernel: KernelLike
     roots: bool
     centre: Float[Tensor, "d"]
-    unit: float
+    unit: Float[Tensor, "d"]
     size: float
     intercept: float
 
     @staticmethod
-    def of(kernel: KernelLike, X: Float[Tensor, "n d"]) -> "Covariance":
-        """Centre, unit and size from the support set; the user's own kernel gets the features as they are."""
-        if isinstance(kernel, str) and kernel == "auto":
-            kernel = "cosine" if X.shape[1] >= _FEWEST_OF_AN_EMBEDDING else "rbf"
+    def of(kernel: KernelLike, X: Float[Tensor, "n d"], weights: Float[Tensor, "n"] | None = None) -> "Covariance":
+        """Centre, unit and size from the support set; the user's own kernel gets the features as they are.
+
+        An example of weight two counts as two examples.
+        """
+        weights = torch.ones(len(X), dtype=X.dtype) if weights is None else weights
+        kernel = resolved(kernel, X.shape[1])
         nothing = torch.zeros(X.shape[1], dtype=X.dtype)
-        roots, centre, unit, intercept = False, nothing, 1.0, 0.0
+        roots, centre, unit, intercept = False, nothing, torch.ones_like(nothing), 0.0
         if isinstance(kernel, str):
             make_kernel(kernel)
             intercept = _INTERCEPTS.get(kernel, 0.0)
@@ -70,13 +75,15 @@ class Covariance:
                         'use kernel="rbf", or check how X was computed'
                     )
                 roots = bool((X >= 0).all())
-                there = X[X.any(-1)]
-                share = len(there) / (len(there) + _EXAMPLES_TO_TRUST_A_MEAN)
-                centre = share * unit_rows(there.sqrt() if roots else there).mean(0)
+                there = X.any(-1)
+                n = float(weights[there].sum())
+                share = n / (n + _EXAMPLES_TO_TRUST_A_MEAN)
+                centre = share * _mean(unit_rows(X[there].sqrt() if roots else X[there]), weights[there])
             else:
                 # the mean of equal rows differs from them by rounding, which the unit would blow up
-                centre = X[0] if bool((X[0] == X).all()) else X.mean(0)
-                unit = _UNITS.get(kernel, _largest)(X - centre)
+                centre = X[0] if bool((X[0] == X).all()) else _mean(X, weights)
+                spreads = _own_scales(X - centre, weights)
+                unit = spreads * _UNITS.get(kernel, _largest)((X - centre) / spreads, weights)
         elif isinstance(kernel, Kernel):
             kernel = deepcopy(kernel)  # the user's may change after the fit
         elif not callable(kernel):
@@ -85,8 +92,8 @@ class Covariance:
         variances = raw.diagonal(X)
         if not bool((torch.isfinite(variances) & (variances >= 0)).all()):
             raise InputError("the kernel's diagonal holds NaN, infinity or negative numbers for the rows of X")
-        positive = variances[variances > 0]
-        return replace(raw, size=float(positive.mean()) if len(positive) else 1.0)
+        positive = variances > 0
+        return replace(raw, size=float(_mean(variances[positive], weights[positive])) if positive.any() else 1.0)
 
     @property
     def is_cosine(self) -> bool:
@@ -100,11 +107,18 @@ class Covariance:
 
     def __call__(self, x: Float[Tensor, "q d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "q n"]:
         """Covariance of every row of x with every row of z."""
-        return self._evaluated(self._inputs(x), self._inputs(z)) / self.size
+        return self._evaluated(self.inputs(x), self.inputs(z)) / self.size
+
+    def features(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q e"]:
+        """Vectors whose inner products are the covariances, for kernels that have them."""
+        kernel = self._kernel()
+        assert isinstance(kernel, Kernel)
+        with torch.no_grad(), _blamed_on_the_kernel():
+            return kernel.features(self.inputs(x)).double() / float(np.sqrt(self.size))
 
     def diagonal(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
         """Variance of every row of x."""
-        x = self._inputs(x)
+        x = self.inputs(x)
         kernel = self._kernel()
         if isinstance(kernel, Kernel):
             with torch.no_grad(), _blamed_on_the_kernel():
@@ -128,21 +142,47 @@ class Covariance:
             )
         return K
 
-    def _inputs(self, x: Tensor) -> Tensor:
+    def inputs(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """The rows as the kernel is given them."""
         if not isinstance(self.kernel, str):
             return x
         if self.kernel in DIRECTIONAL:
             x = unit_rows(x.sign() * x.abs().sqrt() if self.roots else x)
-            return x - self.centre * (x != 0).any(-1, keepdim=True)
+            return x.addcmul_(self.centre, x.any(-1, keepdim=True).to(x), value=-1)
         return (x - self.centre) / self.unit
 
 
-def _typical_distance(X: Tensor) -> float:
+def _own_scales(X: Tensor, weights: Tensor) -> Tensor:
+    """The spread of each feature, if they differ as in a table of measurements; otherwise ones, as for embeddings."""
+    most = _largest(X)
+    spreads = most * _mean((X / most).square(), weights).sqrt()
+    there = spreads > 0
+    if not bool(there.any()) or float(spreads.max()) <= _OWN_SCALES * float(spreads[there].median()):
+        return torch.ones_like(spreads)
+    return torch.where(there, spreads, 1.0)
+
+
+def resolved(kernel: KernelLike, n_features: int) -> KernelLike:
+    """What "auto" stands for; every other kernel is itself."""
+    if isinstance(kernel, str) and kernel == "auto":
+        return "cosine" if n_features >= _FEWEST_OF_AN_EMBEDDING else "rbf"
+    return kernel
+
+
+def _mean(x: Tensor, weights: Tensor) -> Tensor:
+    return weights @ x / weights.sum()
+
+
+def _typical_distance(X: Tensor, weights: Tensor) -> float:
     """Median distance of different rows per root of a feature, from the first thousand; one if all rows are equal."""
     unit = _largest(X)
     distances = torch.pdist(X[:_MOST_FOR_A_DISTANCE] / unit)
-    positive = distances[distances > 0]
-    typical = unit * float(positive.median()) if len(positive) else 1.0
+    n = min(len(X), _MOST_FOR_A_DISTANCE)
+    i, j = torch.triu_indices(n, n, 1)
+    there = distances > 0
+    positive, order = distances[there].sort()
+    total = (weights[i] * weights[j])[there][order].cumsum(0)  # of pairs at most so far apart
+    typical = unit * float(positive[int((total < total[-1] / 2).sum())]) if len(positive) else 1.0
     if len(positive) and unit > _FARTHEST * typical:
         row = int(X.abs().amax(1).argmax())
         raise InputError(
@@ -152,7 +192,7 @@ def _typical_distance(X: Tensor) -> float:
     return typical / float(np.sqrt(X.shape[1]))
 
 
-def _largest(X: Tensor) -> float:
+def _largest(X: Tensor, weights: Tensor | None = None) -> float:
     """The largest entry, one if all are zero: in this unit squares neither overflow nor underflow."""
     return float(X.abs().max()) or 1.0
 

@@ -24,7 +24,7 @@ class Decisions(Answers):
     They are full conformal: each query joins the examples, and a least-squares GP with the same kernel says how badly
     each label fits. Centre and unit are computed from examples and query alike, so the guarantees hold exactly in
     finite samples if examples and query are exchangeable, whatever the model. They need no calibration split. The
-    cost is one N x N inverse per query.
+    cost is one N x N inverse per query. Each example counts once, whatever its `sample_weight`.
     """
 
     def predict_p(self, X: Any, *, per_class: bool = False) -> Array:

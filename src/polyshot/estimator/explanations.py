@@ -70,7 +70,8 @@ class Explanations(Answers):
         """The examples by how improbable their own label is, given all the others; wrong labels come first.
 
         The probability of each label is computed without the example itself, in closed form (leave-one-out), by
-        expectation propagation. The only example of a class cannot be judged: it comes last, with NaN.
+        expectation propagation. An example is left out as a whole, whatever its weight. The only example of a class
+        cannot be judged: it comes last, with NaN.
 
         Returns
         -------
@@ -102,12 +103,13 @@ class Explanations(Answers):
         the left-out example has n - 1 examples and not n. So the estimate counts a miss as 1 - 1/n. The interval makes
         no such assumption at its lower end, where a miss counts in full. At its upper end a miss counts as
         (1 - 1/n)^2, and one miss is forgiven. Its limits are Clopper and Pearson's. An example that is the only one of
-        its class says nothing: the interval allows that its class is always right or always wrong.
+        its class says nothing: the interval allows that its class is always right or always wrong. Each example counts
+        once, whatever its weight.
 
         Parameters
         ----------
         confidence_level : float, default=0.9
-            How often the interval is to contain the true accuracy, over many tasks. docs/estimator.md has
+            How often the interval is to contain the true accuracy, over many tasks. docs/estimator-guarantees.md has
             measurements; there is no proof.
 
         Returns
@@ -138,5 +140,5 @@ class Explanations(Answers):
         model = self._fitted
         labels = model.examples.labels
         with few_threads(len(labels) ** 3):
-            log_probs = leave_one_out_of_all(model.posterior).numpy()
+            log_probs = leave_one_out_of_all(model.posterior, model.examples.powers).numpy()
         return model, log_probs, np.bincount(labels)[labels] > 1

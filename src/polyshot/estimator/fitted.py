@@ -12,110 +12,95 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
+from polyshot.estimator.examples import Examples
 from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_content, choose_log_scale
 from polyshot.estimator.inference import Inferred, Start, weights_with_none
-from polyshot.estimator.pool import covariance_of
-from polyshot.gp import Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
+from polyshot.estimator.pool import PooledCovariance, covariance_of
+from polyshot.estimator.pool_models import Companion, companions
+from polyshot.estimator.projection import Projection, scaled, with_constant
+from polyshot.gp import FactoredKernel, KernelMatrix, Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
 
 CHUNK_NUMBERS = 2**22
-_NEAREST = 16.0  # prior standard deviations; docs/estimator.md
+NEAREST = 16.0  # prior standard deviations; docs/estimator-choices.md
 _TOO_LARGE = "X has rows too large for the kernel: their posterior mean"
-Infer = Callable[[Float[Tensor, "n n"], Any, int, Start | None], Inferred]
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Features X [N, D] and labels [N], which are places in the sorted classes [C].
-
-    rows [N] are the examples' numbers in the order in which the user gave them, from 0 to N - 1.
-    """
-
-    X: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    classes: NDArray[Any]
-    rows: NDArray[np.int64]
-
-    @staticmethod
-    def of(X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
-        """Examples with the labels y that the user gave."""
-        classes, labels = np.unique(y, return_inverse=True)
-        return Examples(X, labels.astype(np.int64), classes, np.arange(len(X)))
-
-    def grown(self, X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
-        """Further examples behind these; y has the labels of all."""
-        grown = Examples.of(np.concatenate([self.X, X]), y)
-        return replace(grown, rows=np.r_[self.rows, len(self.X) + np.arange(len(X))])
-
-    def without(self, rows: NDArray[np.int64]) -> "Examples":
-        """All but the examples with these numbers; the others are numbered again from 0 in the same order."""
-        kept = ~np.isin(self.rows, rows)
-        rest = Examples.of(self.X[kept], self.y[kept])
-        return replace(rest, rows=self.rows[kept].argsort().argsort())
-
-    @property
-    def y(self) -> NDArray[Any]:
-        """The labels as the user gave them."""
-        names: NDArray[Any] = self.classes[self.labels]
-        return names
+Infer = Callable[[KernelMatrix, Any, int, Start | None, Float[Tensor, "n"] | None], Inferred]
 
 
 @dataclass(frozen=True)
 class FittedModel:
     """Examples, covariance, scale and posterior.
 
+    With a projection all is computed by features, and `weights` has one row per feature; otherwise one per example.
     n_chosen and n_classes_chosen say from how many examples and classes centre, unit and scale were chosen. `later`
-    keeps what is computed when it is first asked for.
+    keeps what is computed when it is first asked for. `companions` are the other models that answer if there is a pool.
     """
 
     examples: Examples
     covariance: Covariance
     log_scale: float
     posterior: SiteMixture
-    weights: Float[Tensor, "n c"]
+    weights: Float[Tensor, "k c"]
     log_marginal_likelihood: float
     r_hat: float | None
     n_chosen: int
     n_classes_chosen: int
+    projection: Projection | None = None
+    companions: tuple[Companion, ...] = ()
     later: dict[str, Tensor] = field(default_factory=dict)
 
     @staticmethod
     def of(
-        examples: Examples, kernel: KernelLike, log_scale: float | None, infer: Infer, pool: NDArray[np.float64]
+        examples: Examples,
+        kernel: KernelLike,
+        log_scale: float | None,
+        infer: Infer,
+        pool: NDArray[np.float64],
+        by_features: bool = False,
     ) -> "FittedModel":
         """Choose centre, unit and scale (unless log_scale is a number) from the examples, and infer the posterior.
 
         Rows of `pool` have no label; there may be none.
         """
-        order = by_content(examples.X)
-        examples = replace(examples, X=examples.X[order], labels=examples.labels[order], rows=examples.rows[order])
-        n_way, start = len(examples.classes), None
-        covariance = covariance_of(kernel, as_tensor(examples.X), n_way, pool)
-        K = support_covariance(covariance, examples.X)
+        examples = examples.ordered(by_content(examples.X))
+        n_way, start, weights = len(examples.classes), None, examples.powers
+        covariance = covariance_of(kernel, as_tensor(examples.X), pool, weights)
+        projection = Projection.of(covariance, as_tensor(examples.X)) if by_features else None
+        K = kernel_matrix(covariance, projection, examples.X)
+        scales = () if log_scale is None else (log_scale, log_scale)
         if log_scale is None:
             prior = LEARNED if covariance.is_cosine else WITHOUT_SCATTER
             labels = torch.from_numpy(examples.labels)
-            log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept)
+            log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept, weights)
             start = None if near is None else (near.w, near.kappa)
-        return _conditioned(examples, covariance, log_scale, K, infer, start, (len(order), n_way))
+        chosen = len(examples.X), n_way
+        model = _conditioned(examples, covariance, projection, log_scale, K, infer, start, chosen)
+        return model._with_companions(scales, infer)
 
-    def add(self, X: NDArray[np.float64], y: NDArray[Any], infer: Infer) -> "FittedModel":
-        """Condition on further examples with the centre, unit and scale there are."""
-        before, grown = self.examples, self.examples.grown(X, y)
-        K, start = support_covariance(self.covariance, grown.X), None
+    def add(self, grown: Examples, infer: Infer) -> "FittedModel":
+        """Condition on further examples, behind those there are, with the centre, unit and scale there are."""
+        before = self.examples
+        K, start = kernel_matrix(self.covariance, self.projection, grown.X), None
         if self.posterior.tied:
             places = torch.from_numpy(np.searchsorted(grown.classes, before.classes))
             start = grown_sites(self.posterior.sites, torch.from_numpy(grown.labels), len(grown.classes), places)
         chosen = self.n_chosen, self.n_classes_chosen
-        return _conditioned(grown, self.covariance, self.log_scale, K, infer, start, chosen)
+        model = _conditioned(grown, self.covariance, self.projection, self.log_scale, K, infer, start, chosen)
+        return model._with_companions(tuple(c.log_scale for c in self.companions), infer)
 
     def logits(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q c"]:
-        """Posterior mean logits."""
-        return self._mean(X, self.weights)
+        """Posterior mean logits; with a pool averaged with those of the companions."""
+        logits = self._own_share * self._mean(X, self.weights)
+        for companion in self.companions:
+            logits += companion.share * companion.logits(X)
+        check_finite_tensor(_TOO_LARGE, logits)
+        return logits
 
     def contributions(self, X: Float[Tensor, "q d"], places: Int[Tensor, "q"]) -> Float[Tensor, "q n"]:
         """What each example, in the user's order, adds to the logit of the class at places[q]."""
-        of_class = self.weights.T[places]
-        parts = torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
+        of_class = self._example_weights().T[places]
+        parts = self._own_share * torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
+        for companion in self.companions:
+            parts += companion.share * companion.contributions(X, places)[:, : len(self.examples.X)]
         check_finite_tensor("X has rows too large for the kernel: their contributions", parts)
         return parts[:, self.examples.rows.argsort()]
 
@@ -123,9 +108,9 @@ class FittedModel:
         """Posterior covariance of the logits, whose mean is known."""
 
         def queries(size: int) -> Iterator[Queries]:
-            for rows, K_star in self._covariances(X, size):
+            for rows, inputs in self._inputs(X, size):
                 variances = np.exp(self.log_scale) * self.covariance.diagonal(X[rows]) + self.covariance.intercept
-                yield Queries(rows, K_star, variances)
+                yield Queries(rows, inputs, variances)
 
         covariance = self.posterior.covariance(mean, queries)
         check_finite_tensor("X has rows too large for the kernel: their posterior covariance", covariance)
@@ -133,37 +118,78 @@ class FittedModel:
 
     def outlier_scores(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
         """Logit of one more class without an example, less the largest logit; for the RBF also the distance."""
-        weights = self.weights_with_none()
-        logits = self._mean(X, weights) - self.covariance.intercept * weights.sum(0)
+        logits = self._mean(X, self.weights_with_none(), with_intercept=False)
         score = logits[:, -1] - logits[:, :-1].amax(1)
         if self.covariance.fades:
             nearest = torch.cat([K_star.amax(1) for _, K_star in self._covariances(X)])
             deviation = np.exp(self.log_scale / 2)
-            score += _NEAREST * (deviation - nearest / deviation)
+            score += NEAREST * (deviation - nearest / deviation)
         return score
 
     def weights_with_none(self) -> Float[Tensor, "n d"]:
         """Weights of the logits of the classes and one more, computed once; threads that race compute the same."""
         if "weights_with_none" not in self.later:
-            self.later["weights_with_none"] = weights_with_none(self.posterior, self.covariance.intercept)
+            K = self.posterior.K
+            if isinstance(K, FactoredKernel):
+                K = replace(K, phi=K.phi[:, : self._n_features()])
+            else:
+                K = K - self.covariance.intercept
+            self.later["weights_with_none"] = weights_with_none(replace(self.posterior, K=K), self.examples.powers)
         return self.later["weights_with_none"]
 
-    def _covariances(self, X: Tensor, size: int = 0) -> Iterator[tuple[slice, Tensor]]:
+    def _example_weights(self) -> Float[Tensor, "n c"]:
+        """The weights a of the mean logits K_* a, also for a model that works with features."""
+        return self.posterior.example_weights() if self.projection else self.weights
+
+    def _n_features(self) -> int:
+        """Features without the one of the intercept."""
+        return len(self.weights) - (self.covariance.intercept > 0)
+
+    @property
+    def _own_share(self) -> float:
+        return 1.0 - sum(companion.share for companion in self.companions)
+
+    def _with_companions(self, log_scales: tuple[float, ...], infer: Infer) -> "FittedModel":
+        """This model with its companions, if there is a pool."""
+        if not isinstance(self.covariance, PooledCovariance):
+            return self
+        graph_logits = self._mean(self.covariance.pool, self.weights)
+        others = companions(self.covariance, self.examples, graph_logits, log_scales, infer)
+        return replace(self, companions=others)
+
+    def _covariances(self, X: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Rows of X and their covariances with the support set, in parts that bound the memory."""
         support, scale = as_tensor(self.examples.X), np.exp(self.log_scale)
-        step = max(1, CHUNK_NUMBERS // (len(support) + X.shape[1] + size))
-        for rows in (slice(first, first + step) for first in range(0, len(X), step)):
+        for rows in self._parts(X, len(support)):
             yield rows, scale * self.covariance(X[rows], support) + self.covariance.intercept
 
-    def _mean(self, X: Tensor, weights: Tensor) -> Tensor:
-        logits = torch.cat([K_star @ weights for _, K_star in self._covariances(X)])
+    def _inputs(self, X: Tensor, size: int = 0, *, with_intercept: bool = True) -> Iterator[tuple[slice, Tensor]]:
+        """Rows of X and what the weights multiply: covariances or features."""
+        intercept = self.covariance.intercept if with_intercept else 0.0
+        if self.projection is None:
+            support, scale = as_tensor(self.examples.X), np.exp(self.log_scale)
+            for rows in self._parts(X, len(support) + size):
+                yield rows, scale * self.covariance(X[rows], support) + intercept
+        else:
+            for rows in self._parts(X, len(self.projection.landmarks) + len(self.weights) + size):
+                yield rows, with_constant(np.exp(self.log_scale / 2) * self.projection(X[rows]), intercept)
+
+    def _parts(self, X: Tensor, size: int) -> Iterator[slice]:
+        step = max(1, CHUNK_NUMBERS // (X.shape[1] + size))
+        return (slice(first, first + step) for first in range(0, len(X), step))
+
+    def _mean(self, X: Tensor, weights: Tensor, *, with_intercept: bool = True) -> Tensor:
+        parts = self._inputs(X, with_intercept=with_intercept)
+        logits = torch.cat([inputs @ weights for _, inputs in parts])
         check_finite_tensor(_TOO_LARGE, logits)
         return logits
 
 
-def support_covariance(covariance: Covariance, X: NDArray[np.float64]) -> Float[Tensor, "n n"]:
-    """Covariances of the examples at scale one without the intercept, symmetric to the bit."""
+def kernel_matrix(covariance: Covariance, projection: Projection | None, X: NDArray[np.float64]) -> KernelMatrix:
+    """Covariances of the examples at scale one without the intercept, symmetric to the bit; or their features."""
     x = as_tensor(X)
+    if projection is not None:
+        return FactoredKernel(projection(x), each_pair=False)
     K = covariance(x, x)
     return (K + K.mT) / 2
 
@@ -171,16 +197,17 @@ def support_covariance(covariance: Covariance, X: NDArray[np.float64]) -> Float[
 def _conditioned(
     examples: Examples,
     covariance: Covariance,
+    projection: Projection | None,
     log_scale: float,
-    K: Tensor,
+    K: KernelMatrix,
     infer: Infer,
     start: Start | None,
     chosen: tuple[int, int],
 ) -> FittedModel:
-    K = np.exp(log_scale) * K + covariance.intercept
-    if not bool(torch.isfinite(K).all()):
+    K = scaled(K, log_scale, covariance.intercept)
+    if not bool(torch.isfinite(K.phi if isinstance(K, FactoredKernel) else K).all()):
         raise InputError("the kernel matrix of X holds NaN or infinity; rescale the features or lower log_scale")
-    inferred = infer(K, torch.from_numpy(examples.labels), len(examples.classes), start)
+    inferred = infer(K, torch.from_numpy(examples.labels), len(examples.classes), start, examples.powers)
     return FittedModel(
         examples,
         covariance,
@@ -190,4 +217,5 @@ def _conditioned(
         inferred.log_evidence,
         inferred.r_hat,
         *chosen,
+        projection,
     )

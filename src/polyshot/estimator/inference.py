@@ -10,9 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from polyshot.estimator.chains import MOST_DRAWS, run_chains, thinning
+from polyshot.errors import InputError
+from polyshot.estimator.chains import most_draws, run_chains, thinning
 from polyshot.gp import (
     CHUNK_BYTES,
+    KernelMatrix,
     OneVsEachGP,
     SiteMixture,
     TiedPropagation,
@@ -24,6 +26,9 @@ from polyshot.gp import (
 
 _LARGEST_R_HAT = 1.1
 Start = tuple[Float[Tensor, "n"], Float[Tensor, "n c"]]
+
+
+Weights = Float[Tensor, "n"] | None
 
 
 class ChainOptions(NamedTuple):
@@ -47,33 +52,47 @@ class Inference(NamedTuple):
     """A way to the posterior.
 
     `numbers` is how many it keeps beyond what every fit keeps, from N, C and the options of the chains. `systems` is
-    how many N x N systems a step solves, from C and the number of chains.
+    how many N x N systems a step solves, from C and the number of chains. `by_features` is whether it can do without
+    the N x N matrix.
     """
 
-    fit: Callable[[Float[Tensor, "n n"], Int[Tensor, "n"], int, Start | None, ChainOptions], Inferred]
+    fit: Callable[[Any, Int[Tensor, "n"], int, Start | None, Weights, ChainOptions], Inferred]
     numbers: Callable[[int, int, ChainOptions], float]
     systems: Callable[[int, int], int]
+    by_features: bool = False
 
 
-def with_propagation(K: Tensor, y: Tensor, n_way: int, start: Start | None, options: ChainOptions) -> Inferred:
+def with_propagation(
+    K: KernelMatrix, y: Tensor, n_way: int, start: Start | None, powers: Weights, options: ChainOptions
+) -> Inferred:
     """Expectation propagation with tied precisions."""
-    fit, weights = _propagated(K, y, n_way, start)
+    fit, weights = _propagated(K, y, n_way, start, powers)
     return Inferred(SiteMixture(K, y, fit.sites, tied=True), weights, fit.log_evidence)
 
 
-def with_variational(K: Tensor, y: Tensor, n_way: int, start: Start | None, options: ChainOptions) -> Inferred:
+def with_variational(
+    K: Tensor, y: Tensor, n_way: int, start: Start | None, powers: Weights, options: ChainOptions
+) -> Inferred:
     """The mean-field variational posterior."""
-    q = fit_variational(OneVsEachGP(), K, y, n_way, tolerance=1e-4)
+    model = OneVsEachGP(example_weights=powers)
+    q = fit_variational(model, K, y, n_way, tolerance=1e-4)
     _warn_unless(q.converged, f"the variational posterior has not converged after {q.n_iterations} iterations")
     posterior = SiteMixture(K, y, q.sites, tied=False)
-    return Inferred(posterior, posterior.weights(), float(elbo(OneVsEachGP(), K, y, q)))
+    return Inferred(posterior, posterior.weights(), float(elbo(model, K, y, q)))
 
 
-def with_gibbs(K: Tensor, y: Tensor, n_way: int, start: Start | None, options: ChainOptions) -> Inferred:
+def with_gibbs(
+    K: Tensor, y: Tensor, n_way: int, start: Start | None, powers: Weights, options: ChainOptions
+) -> Inferred:
     """Gibbs chains that start at expectation propagation's posterior."""
+    if powers is not None and bool((powers != powers.round()).any()):
+        raise InputError(
+            'inference="gibbs" needs whole numbers in sample_weight; "propagation" and "variational" take any'
+        )
     generator = np.random.default_rng(int(check_random_state(options.random_state).randint(2**31 - 1)))
-    fit, _ = _propagated(K, y, n_way, start)
-    draws, r_hat = run_chains(K, y, fit.sites, n_chains=options.n_chains, n_steps=options.n_steps, generator=generator)
+    fit, _ = _propagated(K, y, n_way, start, powers)
+    model = OneVsEachGP(example_weights=powers)
+    draws, r_hat = run_chains(model, K, y, fit.sites, options.n_chains, options.n_steps, generator)
     if not r_hat <= _LARGEST_R_HAT:
         _warn(
             f"the chains have not mixed: R-hat is {r_hat:.2f} after {options.n_steps} steps, and should be below "
@@ -85,11 +104,11 @@ def with_gibbs(K: Tensor, y: Tensor, n_way: int, start: Start | None, options: C
 
 def _gibbs_numbers(n: int, n_way: int, options: ChainOptions) -> float:
     kept = options.n_chains * options.n_steps / thinning(options.n_steps)
-    together = min(kept, MOST_DRAWS, max(1, CHUNK_BYTES / (8 * n_way * n * n)))
+    together = min(kept, most_draws(options.n_chains), max(1, CHUNK_BYTES / (8 * n_way * n * n)))
     return 7.0 * kept * n * n_way + together * (n_way + 10) * n * n
 
 
-_PROPAGATION = Inference(with_propagation, lambda n, n_way, _: 0.0, lambda n_way, n_chains: 1)
+_PROPAGATION = Inference(with_propagation, lambda n, n_way, _: 0.0, lambda n_way, n_chains: 1, by_features=True)
 INFERENCES: dict[str, Inference] = {
     "auto": _PROPAGATION,
     "propagation": _PROPAGATION,
@@ -100,19 +119,21 @@ INFERENCES: dict[str, Inference] = {
 }
 
 
-def weights_with_none(posterior: SiteMixture, intercept: float) -> Float[Tensor, "n d"]:
+def weights_with_none(posterior: SiteMixture, powers: Weights) -> Float[Tensor, "k d"]:
     """Weights of the mean logits of the classes and, last, of one more without an example.
 
-    By expectation propagation, whatever gave the posterior. Without the intercept that K has: how frequent a class is
+    By expectation propagation, whatever gave the posterior. Its K should have no intercept: how frequent a class is
     does not say how near a query is to it.
     """
-    fit, weights = fit_with_none(posterior.K - intercept, posterior.y, posterior.sites)
+    fit, weights = fit_with_none(posterior.K, posterior.y, posterior.sites, powers)
     _warn_unless(fit.converged, f"outlier_score has not converged after {fit.n_sweeps} sweeps")
     return weights
 
 
-def _propagated(K: Tensor, y: Tensor, n_way: int, start: Start | None) -> tuple[TiedPropagation, Tensor]:
-    fit, conditional = fit_tied_propagation(K, y, n_way, start=start)
+def _propagated(
+    K: KernelMatrix, y: Tensor, n_way: int, start: Start | None, powers: Weights
+) -> tuple[TiedPropagation, Tensor]:
+    fit, conditional = fit_tied_propagation(K, y, n_way, start=start, example_weights=powers)
     _warn_unless(fit.converged, f"expectation propagation has not converged after {fit.n_sweeps} sweeps")
     return fit, conditional.a
 

@@ -48,6 +48,35 @@ def joined_labels(before: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([before, y])
 
 
+def checked_sample_weight(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
+    """One number of at least 0 per example; None if all are one."""
+    if sample_weight is None:
+        return None
+    try:
+        weights = np.array(from_tensor("sample_weight", sample_weight), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight must be numbers, not {sample_weight!r}") from error
+    if weights.shape != (n,):
+        raise InputError(f"sample_weight must have one number per row of X, {n:,}; its shape is {weights.shape}")
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise InputError(
+            f"sample_weight must be finite and at least 0; it ranges from {weights.min()} to {weights.max()}"
+        )
+    return None if (weights == 1).all() else weights
+
+
+def weighted_rows(
+    X: NDArray[np.float64], y: NDArray[Any], sample_weight: Any, unknown: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64] | None]:
+    """The labelled rows, their labels and weights, without rows of weight 0; `unknown` are the user's other rows."""
+    weights = checked_sample_weight(sample_weight, len(unknown))
+    if weights is None:
+        return X, y, None
+    weights = weights[~unknown]
+    kept = weights > 0
+    return X[kept], y[kept], weights[kept]
+
+
 def checked_rows(rows: Any, n: int) -> NDArray[np.int64]:
     """Numbers of some of n examples, from 0 to n - 1; negative ones count from the end."""
     numbers = np.atleast_1d(np.asarray(rows))

@@ -1,4 +1,4 @@
-"""Unlabelled examples: which rows of y they are, and the covariance that they deform (docs/estimator.md)."""
+"""Unlabelled examples: which rows of y they are, and the covariance that they deform (docs/estimator-unlabelled.md)."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,7 +17,6 @@ from polyshot.gp import Deformation, as_tensor, deformation, graph_laplacian, ne
 
 _NEIGHBOURS = 10
 _STRENGTH = 10.0
-_LARGEST_LOSS = 0.25  # by how much the share of the deformation falls from one example per class to many
 _MOST_LANDMARKS, _MOST_LABELLED_LANDMARKS = 1000, 500
 
 
@@ -25,21 +24,17 @@ _MOST_LANDMARKS, _MOST_LABELLED_LANDMARKS = 1000, 500
 class PooledCovariance(Covariance):
     """A covariance that varies little between neighbours among the examples and the pool.
 
-    k~ = ((1 - share) k + share k_deformed) / size_after; share is how far the pool is trusted, and size_after is the
-    mean variance of the labelled examples before the division.
+    size_after is the mean variance of the labelled examples under the deformed kernel, before the division by it.
     """
 
     pool: Float[Tensor, "u d"]
     landmarks: Float[Tensor, "m d"]
     deformation: Deformation
-    share: float
     size_after: float
 
     @staticmethod
-    def around(
-        kernel: KernelLike, X: Float[Tensor, "n d"], pool: Float[Tensor, "u d"], n_way: int
-    ) -> "PooledCovariance":
-        """Centre, unit, graph and share from labelled examples X of `n_way` classes and the pool."""
+    def around(kernel: KernelLike, X: Float[Tensor, "n d"], pool: Float[Tensor, "u d"]) -> "PooledCovariance":
+        """Centre, unit and graph from labelled examples X and the pool."""
         pool = pool[by_content(pool.numpy())]
         points = torch.cat([X, pool])
         landmarks = torch.cat([X[:_MOST_LABELLED_LANDMARKS], pool, X[_MOST_LABELLED_LANDMARKS:]])[:_MOST_LANDMARKS]
@@ -48,27 +43,36 @@ class PooledCovariance(Covariance):
             *nearest_neighbours(lambda rows: plain(points[rows], points), plain.diagonal(points), _NEIGHBOURS)
         )
         bent = deformation(plain(points, landmarks), plain(landmarks, landmarks), graph)
-        share = 1 - _LARGEST_LOSS * (1 - n_way / len(X))
         copied = {field.name: getattr(plain, field.name) for field in fields(plain)}
-        new = PooledCovariance(**copied, pool=pool, landmarks=landmarks, deformation=bent, share=share, size_after=1.0)
+        new = PooledCovariance(**copied, pool=pool, landmarks=landmarks, deformation=bent, size_after=1.0)
         variances = new.diagonal(X)
         positive = variances[variances > 0]
         return replace(new, size_after=float(positive.mean()) if len(positive) else 1.0)
 
+    @property
+    def plain(self) -> Covariance:
+        """The covariance before the deformation."""
+        return Covariance(**{field.name: getattr(self, field.name) for field in fields(Covariance)})
+
     def __call__(self, x: Float[Tensor, "q d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "q n"]:
         """Covariance of every row of x with every row of z."""
         left, right = super().__call__(x, self.landmarks), super().__call__(z, self.landmarks)
-        return self.deformation(super().__call__(x, z), left, right, _STRENGTH, self.share) / self.size_after
+        return self.deformation(super().__call__(x, z), left, right, _STRENGTH) / self.size_after
 
     def diagonal(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
         """Variance of every row of x."""
         near = super().__call__(x, self.landmarks)
-        return self.deformation.diagonal(super().diagonal(x), near, _STRENGTH, self.share) / self.size_after
+        return self.deformation.diagonal(super().diagonal(x), near, _STRENGTH) / self.size_after
 
 
-def covariance_of(kernel: KernelLike, X: Float[Tensor, "n d"], n_way: int, pool: NDArray[np.float64]) -> Covariance:
-    """The covariance for labelled examples and a pool, which may be empty."""
-    return PooledCovariance.around(kernel, X, as_tensor(pool), n_way) if len(pool) else Covariance.of(kernel, X)
+def covariance_of(
+    kernel: KernelLike,
+    X: Float[Tensor, "n d"],
+    pool: NDArray[np.float64],
+    weights: Float[Tensor, "n"] | None = None,
+) -> Covariance:
+    """The covariance for labelled examples and a pool, which may be empty. The graph of a pool ignores the weights."""
+    return PooledCovariance.around(kernel, X, as_tensor(pool)) if len(pool) else Covariance.of(kernel, X, weights)
 
 
 def pool_of(covariance: Covariance) -> NDArray[np.float64]:

@@ -11,8 +11,11 @@ from torch import Tensor
 
 from polyshot.errors import DataError, InputError
 from polyshot.estimator.covariance import Covariance
-from polyshot.estimator.fitted import Examples, FittedModel, support_covariance
+from polyshot.estimator.examples import Examples
+from polyshot.estimator.fitted import FittedModel, kernel_matrix
 from polyshot.estimator.pool import PooledCovariance
+from polyshot.estimator.pool_models import Companion
+from polyshot.estimator.projection import Projection, scaled
 from polyshot.gp import KERNELS, Deformation, Kernel, SiteMixture, Sites, check_finite_tensor
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.threads import few_threads
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
 
 _FORMAT = "polyshot.OneVsEachClassifier 5"
-_COVARIANCE = ("roots", "unit", "size", "intercept")
+_COVARIANCE = ("roots", "size", "intercept")
 _CLASS_KINDS = "biufUO"
 _LATER = ("weights_with_none",)  # stored if it has been computed; a reader computes it again otherwise
 _NUMBERS = ("n_chosen", "n_classes_chosen", "log_scale", "log_marginal_likelihood", "r_hat")
@@ -53,11 +56,14 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
         "labels": torch.from_numpy(model.examples.labels),
         "rows": torch.from_numpy(model.examples.rows),
         "centre": covariance.centre,
+        "unit": covariance.unit,
         "omega": model.posterior.sites.omega,
         "kappa": model.posterior.sites.kappa,
         "weights": model.weights,
         **model.later,
     }
+    if model.examples.weights is not None:
+        tensors["sample_weight"] = torch.from_numpy(model.examples.weights)
     header = {
         "parameters": parameters | {"kernel": _kernel_name(classifier.kernel)},
         "classes": names.tolist(),
@@ -71,7 +77,15 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
     }
     if isinstance(covariance, PooledCovariance):
         tensors |= {"pool": covariance.pool, "landmarks": covariance.landmarks, **covariance.deformation._asdict()}
-        header["pool"] = {"share": covariance.share, "size_after": covariance.size_after}
+        for i, companion in enumerate(model.companions):
+            tensors |= {f"companion.{i}.X": companion.X, f"companion.{i}.weights": companion.weights}
+        header["pool"] = {
+            "size_after": covariance.size_after,
+            "log_scales": [companion.log_scale for companion in model.companions],
+            "shares": [companion.share for companion in model.companions],
+        }
+    if model.projection is not None:
+        tensors |= {"projection.landmarks": model.projection.landmarks, "projection.basis": model.projection.basis}
     if isinstance(covariance.kernel, Kernel):
         tensors |= {f"kernel.{k}": v for k, v in covariance.kernel.state_dict().items()}
     save_checkpoint(path, tensors, header, _FORMAT)
@@ -81,12 +95,15 @@ def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier"
     """A classifier of that type, or a DataError that says what is wrong with the file."""
     tensors, header = load_checkpoint(path, _FORMAT)
     try:
+        if "unit" in header["covariance"]:  # written before features could have units of their own
+            unit = header["covariance"].pop("unit")
+            tensors["unit"] = torch.full_like(tensors["centre"], unit)
         with few_threads(tensors["X"].numel() * len(tensors["X"])):
             for name, tensor in tensors.items():
                 check_finite_tensor(name, tensor.double())
             _check(header, tensors)
             return _rebuilt(kind, header, tensors)
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{path}: not a readable classifier ({error}); save it again") from error
 
 
@@ -120,11 +137,18 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     shapes = {
         "X": (n, X.shape[1]),
         "centre": X.shape[1:],
+        "unit": X.shape[1:],
         "omega": (n_chains, n, n_way),
         "kappa": (n_chains, n, n_way),
         "weights": (n, n_way),
     }
-    shapes |= {name: (n, n_way + 1) for name in _LATER if name in tensors}
+    by_features = "projection.basis" in tensors
+    if by_features:
+        (m, rank), constant = tensors["projection.basis"].shape, header["covariance"]["intercept"] > 0
+        features = rank or X.shape[1]
+        shapes |= {"projection.landmarks": (m, X.shape[1]), "weights": (features + constant, n_way)}
+    shapes |= {name: (features if by_features else n, n_way + 1) for name in _LATER if name in tensors}
+    shapes |= {name: (n,) for name in ("sample_weight",) if name in tensors}
     if "pool" in header:
         m, rank = tensors["basis"].shape
         shapes |= {
@@ -133,21 +157,26 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
             "basis": (m, rank),
             "energy": (rank,),
         }
+        for i in range(len(header["pool"]["log_scales"])):
+            shapes[f"companion.{i}.X"] = (len(tensors[f"companion.{i}.X"]), X.shape[1])
+            shapes[f"companion.{i}.weights"] = (len(tensors[f"companion.{i}.X"]), n_way)
     arrays = {name: tensors[name] for name in shapes}
     classes, names, numbers = _classes(header), header["feature_names"], header["covariance"]
     finite = [header["log_scale"], header["log_marginal_likelihood"], *(numbers[x] for x in _COVARIANCE[1:])]
-    finite += header.get("pool", {}).values()
+    if "pool" in header:
+        finite += [header["pool"]["size_after"], *header["pool"]["log_scales"], *header["pool"]["shares"]]
     counts = header["n_chosen"], header["n_classes_chosen"]
     checks = {
         "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes.values(), strict=True)),
         "precision": all(x.dtype == torch.float64 for x in arrays.values()) and labels.dtype == torch.int64,
         "labels": labels.shape == (n,) and np.unique(labels).tolist() == list(range(n_way)),
+        "weights": "sample_weight" not in tensors or bool((tensors["sample_weight"] > 0).all()),
         "rows": torch.equal(tensors["rows"].sort().values, torch.arange(n)),
         "metadata": isinstance(header["metadata"], dict),
         "classes": classes.dtype.kind in _CLASS_KINDS and np.unique(classes).tolist() == header["classes"],
         "feature names": names == [] or (len(names) == X.shape[1] and all(isinstance(x, str) for x in names)),
         "numbers": all(isinstance(x, float) and np.isfinite(x) for x in finite),
-        "covariance": numbers["roots"] in (True, False) and numbers["unit"] > 0 < numbers["size"],
+        "covariance": numbers["roots"] in (True, False) and numbers["size"] > 0 and bool((tensors["unit"] > 0).all()),
         "intercept": numbers["intercept"] >= 0,
         "R-hat": isinstance(header["r_hat"], float | None),
         "counts": all(isinstance(x, int) and 2 <= x <= most for x, most in zip(counts, (n, n_way), strict=True)),
@@ -172,24 +201,37 @@ def _rebuilt(
         kernel = KERNELS[str(kernel)]()
         kernel.to(next(iter(state.values())).dtype).load_state_dict(state)
         classifier.kernel = kernel
-    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header), tensors["rows"].numpy())
+    weights = tensors["sample_weight"].numpy() if "sample_weight" in tensors else None
+    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header), tensors["rows"].numpy(), weights)
     classifier.n_features_in_ = examples.X.shape[1]
     classifier.metadata_ = header["metadata"]
     if header["feature_names"]:
         classifier.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-    known: dict[str, Any] = {"kernel": deepcopy(kernel), "centre": tensors["centre"], **header["covariance"]}
+    known: dict[str, Any] = {"kernel": deepcopy(kernel), "centre": tensors["centre"], "unit": tensors["unit"]}
+    known |= header["covariance"]
+    covariance = Covariance(**known)
+    companions: tuple[Companion, ...] = ()
     if "pool" in header:
+        companions = tuple(
+            Companion(covariance, tensors[f"companion.{i}.X"], log_scale, tensors[f"companion.{i}.weights"], share)
+            for i, (log_scale, share) in enumerate(
+                zip(header["pool"]["log_scales"], header["pool"]["shares"], strict=True)
+            )
+        )
         bent = Deformation(tensors["basis"], tensors["energy"])
-        known |= {"pool": tensors["pool"], "landmarks": tensors["landmarks"], "deformation": bent, **header["pool"]}
-        covariance: Covariance = PooledCovariance(**known)
-    else:
-        covariance = Covariance(**known)
-    K = np.exp(header["log_scale"]) * support_covariance(covariance, examples.X) + covariance.intercept
+        known |= {"pool": tensors["pool"], "landmarks": tensors["landmarks"], "deformation": bent}
+        covariance = PooledCovariance(**known, size_after=header["pool"]["size_after"])
+    projection = None
+    if "projection.basis" in tensors:
+        projection = Projection(covariance, tensors["projection.landmarks"], tensors["projection.basis"])
+    K = scaled(kernel_matrix(covariance, projection, examples.X), header["log_scale"], covariance.intercept)
     classifier.fitted_ = FittedModel(
         examples,
         covariance,
         posterior=SiteMixture(K, labels, sites, header["tied"]),
         weights=tensors["weights"],
+        projection=projection,
+        companions=companions,
         later={name: tensors[name] for name in _LATER if name in tensors},
         **{name: header[name] for name in _NUMBERS},
     )

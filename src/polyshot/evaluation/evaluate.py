@@ -6,6 +6,7 @@ data is computed again. A result with other settings is an error, so that nothin
 
 import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from polyshot.evaluation.summaries import summarise
 from polyshot.evaluation.temperature import Temperature, fit_temperature, scale_log_probs
 from polyshot.evaluation.tested_run import TestedRun, open_runs
 from polyshot.runs.folder import package_versions
+from polyshot.system.lock import only_writer
 
 _N_EXAMPLES = 3
 
@@ -94,15 +96,20 @@ def evaluate(
     variants = [False, True] if temperature else [False]
     jobs, notes = _jobs(opened, protocols, changes or Changes(), variants)
     results = []
-    for run, settings in jobs:
-        done = [_finished(run, settings, scaled) for scaled in variants]
-        if any(result is None for result in done):
-            done = _evaluate(run, settings, variants, workers, quiet)
-        shutil.rmtree(run.part_folder(settings), ignore_errors=True)
-        results += [result for result in done if result is not None]
-    # Everything on disk, so that a command with another protocol keeps the comparisons of earlier ones.
-    known = [r for run in opened for r in find_results([run.results]) if r.weights == run.weights]
-    comparisons = write_comparisons(out or opened[0].results, known, opened[0].name)
+    with ExitStack() as stack:
+        names = [f"{settings.name}{end}" for _, settings in jobs for end in ("", "-temperature")]
+        for run in opened:
+            written = [run.results / name for name in (*names, "comparison")]
+            stack.enter_context(only_writer(run.results / ".lock", *written))
+        for run, settings in jobs:
+            done = [_finished(run, settings, scaled) for scaled in variants]
+            if any(result is None for result in done):
+                done = _evaluate(run, settings, variants, workers, quiet)
+            shutil.rmtree(run.part_folder(settings), ignore_errors=True)
+            results += [result for result in done if result is not None]
+        # Everything on disk, so that a command with another protocol keeps the comparisons of earlier ones.
+        known = [r for run in opened for r in find_results([run.results]) if r.weights == run.weights]
+        comparisons = write_comparisons(out or opened[0].results, known, opened[0].name)
     return Evaluation(results, comparisons, notes)
 
 

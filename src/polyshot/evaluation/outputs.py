@@ -21,6 +21,7 @@ from polyshot.evaluation.protocols import Chunk, ProtocolSettings
 from polyshot.methods import FewShotMethod
 from polyshot.runs.features import on_features
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
+from polyshot.system.files import replacing
 from polyshot.system.parallel import map_unordered
 from polyshot.system.progress import Progress
 from polyshot.system.threads import one_thread
@@ -140,8 +141,8 @@ def _finished_chunks(work: _Work, left: Sequence[int], workers: int) -> Iterator
         yield from (number for number, _ in map_unordered(work.compute, left))
         return
     file = work.folder / "examples.npy"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    np.save(file, work.samplers[0].class_set.x.numpy())
+    with replacing(file) as stream:
+        np.save(stream, work.samplers[0].class_set.x.numpy())
     try:
         yield from (number for number, _ in map_unordered(_InWorkers(work, file), left, workers))
     finally:

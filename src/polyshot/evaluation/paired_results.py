@@ -11,6 +11,7 @@ from polyshot.evaluation.protocols import ProtocolSettings
 from polyshot.evaluation.results import Result, to_json
 from polyshot.evaluation.typed_json import encode, rounded
 from polyshot.system.files import write_atomically
+from polyshot.system.sealed import digest
 from polyshot.system.text import csv_cell
 
 COMPARISON_FORMAT = "polyshot-comparison-2"
@@ -67,7 +68,7 @@ def write_comparisons(folder: Path, results: Sequence[Result], against: str) -> 
     if found:
         write_atomically(stem.with_suffix(".csv"), _csv(found).encode())
         content = {"format": COMPARISON_FORMAT, "comparisons": encode(found)}
-        write_atomically(stem.with_suffix(".json"), to_json(content))
+        write_atomically(stem.with_suffix(".json"), to_json({**content, "sha256": digest(content)}))
     else:
         for suffix in (".json", ".csv"):
             stem.with_suffix(suffix).unlink(missing_ok=True)
@@ -78,7 +79,7 @@ def _csv(comparisons: Sequence[ResultComparison]) -> str:
     """One line per pair and measure."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    place = ("protocol", "corruption", "severity", "ways", "shots")
+    place = ("protocol", "corruption", "severity", "crops", "ways", "shots")
     head = ["run", "against", "scenario", *place, "measure", "difference", "low", "high", "p_value", "exact"]
     writer.writerow([*head, "episodes"])
     for c in comparisons:

@@ -11,7 +11,6 @@ describes both.
 import hashlib
 import io
 import json
-import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from polyshot.data.npz import read_arrays
 from polyshot.errors import DataError
 from polyshot.evaluation.protocols import ProtocolSettings
 from polyshot.evaluation.summaries import Figures
@@ -233,9 +233,8 @@ def _read_episodes(path: Path, digest: str, n_episodes: int) -> dict[str, Float[
     if hashlib.sha256(content).hexdigest() != digest:
         raise DataError(f"{path}: damaged, or not of the same result as the JSON file beside it; {_AGAIN}")
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            episodes = {name: np.array([rounded(x) for x in arrays[name].tolist()]) for name in arrays.files}
-    except (ValueError, OSError, TypeError, zipfile.BadZipFile) as error:
+        episodes = {name: np.array([rounded(x) for x in values.tolist()]) for name, values in read_arrays(path).items()}
+    except (DataError, TypeError, ValueError) as error:
         raise DataError(f"{path}: not a file of per-episode figures ({error}); {_AGAIN}") from error
     if wrong := [name for name, values in episodes.items() if values.shape != (n_episodes,)]:
         raise DataError(f"{path}: {wrong[0]} must have {n_episodes} values; {_AGAIN}")

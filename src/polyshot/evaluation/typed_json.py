@@ -40,9 +40,11 @@ def decode(kind: type[T], value: Any, where: str) -> T:
     if not isinstance(value, dict):
         raise DataError(f"{where} must be an object, not {_shown(value)}")
     hints, given = get_type_hints(kind), {}
+    lengths: dict[str, int] = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         if field.name in value:
             given[field.name] = _decode(hints[field.name], value[field.name], f"{where}: {field.name}")
+            _check_shape(hints[field.name], given[field.name], lengths, f"{where}: {field.name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise DataError(f"{where}: {field.name} is missing")
     return kind(**given)
@@ -83,11 +85,24 @@ def _array(hint: Any, value: Any, where: str) -> Any:
     whole = "float64" not in hint.dtypes
     try:
         array = np.array(value, dtype=object)
-        _check(all(type(x) is int or (not whole and type(x) in (float, NoneType)) for x in array.flat), where,
-               f"a list of {'whole ' * whole}numbers", value)  # fmt: skip
-        return array.astype(np.int64 if whole else np.float64)
+        numbers = all(type(x) is int or (not whole and type(x) in (float, NoneType)) for x in array.flat)
+        result = array.astype(np.int64 if whole else np.float64) if numbers else None
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{where} must be a list of numbers, with rows of equal length") from error
+    _check(numbers, where, f"a list of {'whole ' * whole}numbers", value)
+    return result
+
+
+def _check_shape(hint: Any, array: Any, lengths: dict[str, int], where: str) -> None:
+    """Check that axes of one name have one length within an object, and that there is one edge more than bins."""
+    if not hasattr(hint, "array_type"):
+        return
+    axes = hint.dim_str.split()
+    fits = len(axes) == array.ndim and all(
+        lengths.setdefault(axis, n) == n for axis, n in zip(axes, array.shape, strict=True)
+    )
+    if not fits or ("bins" in lengths and lengths.get("edges") != lengths["bins"] + 1):
+        raise DataError(f"{where} has the shape {list(array.shape)}, which does not fit the other lists of its object")
 
 
 def _check(fine: bool, where: str, expected: str, value: Any) -> None:

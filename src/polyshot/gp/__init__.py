@@ -8,7 +8,7 @@ from polyshot.gp.arrays import as_array, as_tensor
 from polyshot.gp.conformal import conformal_p, misfits, strangeness
 from polyshot.gp.graph_kernel import Deformation, deformation, graph_laplacian, nearest_neighbours
 from polyshot.gp.inference.diagnostics import effective_sample_size, split_r_hat
-from polyshot.gp.inference.feature_propagation import FeatureConditional
+from polyshot.gp.inference.feature_propagation import FactoredKernel, FeatureConditional, feature_space_is_cheaper
 from polyshot.gp.inference.gibbs import Chain, GibbsState, Prior, Start, draw_latent, draw_prior, gibbs, gibbs_states
 from polyshot.gp.inference.leave_one_out import (
     NUMBERS_AT_ONCE,
@@ -18,8 +18,10 @@ from polyshot.gp.inference.leave_one_out import (
 )
 from polyshot.gp.inference.mixture import Queries, SiteMixture, grown_sites
 from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_evidence, propagation_start
-from polyshot.gp.inference.tied_propagation import TiedConditional, TiedPropagation, fit_tied_propagation
+from polyshot.gp.inference.tied_conditional import TiedConditional
+from polyshot.gp.inference.tied_propagation import KernelMatrix, TiedPropagation, fit_tied_propagation
 from polyshot.gp.inference.variational import Variational, elbo, fit_variational, variational_start
+from polyshot.gp.informative import most_informative
 from polyshot.gp.kernels import (
     KERNELS,
     RBF,
@@ -40,7 +42,7 @@ from polyshot.gp.models.logistic_softmax import LogisticSoftmaxGP
 from polyshot.gp.models.one_vs_each import OneVsEachConditional, OneVsEachGP
 from polyshot.gp.models.posterior import Conditional, Logits, Sites, one_hot, psd_root
 from polyshot.gp.none_class import fit_with_none
-from polyshot.gp.objectives import Average, Slope, marginal_likelihood, predictive_likelihood
+from polyshot.gp.objectives import Average, SiteSource, Slope, marginal_likelihood, predictive_likelihood
 from polyshot.gp.polya_gamma import polya_gamma_mean, sample_polya_gamma
 from polyshot.gp.probabilities import class_log_probs, predict, sobol_normal
 from polyshot.gp.seeds import Seed, Seeds, as_generator, as_generators
@@ -60,11 +62,13 @@ __all__ = [
     "Cosine",
     "DKTCosine",
     "Deformation",
+    "FactoredKernel",
     "FeatureConditional",
     "GPModel",
     "Gaussian",
     "GibbsState",
     "Kernel",
+    "KernelMatrix",
     "LeastSquaresGP",
     "Likelihood",
     "Linear",
@@ -82,6 +86,7 @@ __all__ = [
     "Seed",
     "Seeds",
     "SiteMixture",
+    "SiteSource",
     "Sites",
     "Slope",
     "Softmax",
@@ -104,6 +109,7 @@ __all__ = [
     "effective_sample_size",
     "elbo",
     "expected_log_sigmoid",
+    "feature_space_is_cheaper",
     "fit_propagation",
     "fit_tied_propagation",
     "fit_variational",
@@ -120,6 +126,7 @@ __all__ = [
     "make_kernel",
     "marginal_likelihood",
     "misfits",
+    "most_informative",
     "nearest_neighbours",
     "one_hot",
     "polya_gamma_mean",

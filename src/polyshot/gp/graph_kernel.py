@@ -15,9 +15,6 @@ of the n points in their span. With the eigenvalues e and eigenvectors V of (L F
 
     k~(x, z) = k(x, z) - r(x) diag(s e / (1 + s e)) r(z)^T .
 
-A share g < 1 of the deformation, k - g r(x) diag(s e / (1 + s e)) r(z)^T, is the kernel (1 - g) k + g k~: directions in
-which f would change between neighbours keep at least the share 1 - g of their prior variance.
-
 The formula is exact if the landmarks are all n points, or span the features of the kernel. Otherwise the part of k
 outside their span stays as it was. The cost is O(n^2 D) for the neighbours and O(n m^2 + m^3) for the rest.
 """
@@ -45,19 +42,18 @@ class Deformation(NamedTuple):
         K_left: Float[Tensor, "q m"],
         K_right: Float[Tensor, "n m"],
         strength: float,
-        share: float = 1.0,
     ) -> Float[Tensor, "q n"]:
         """The deformed K, from the covariances of its rows and of its columns with the landmarks."""
-        return K - (K_left @ self.basis * self._removed(strength, share)) @ (K_right @ self.basis).mT
+        return K - (K_left @ self.basis * self._removed(strength)) @ (K_right @ self.basis).mT
 
     def diagonal(
-        self, variances: Float[Tensor, "q"], K_left: Float[Tensor, "q m"], strength: float, share: float = 1.0
+        self, variances: Float[Tensor, "q"], K_left: Float[Tensor, "q m"], strength: float
     ) -> Float[Tensor, "q"]:
         """The deformed variances, from the covariances with the landmarks."""
-        return variances - (K_left @ self.basis).square() @ self._removed(strength, share)
+        return variances - (K_left @ self.basis).square() @ self._removed(strength)
 
-    def _removed(self, strength: float, share: float) -> Float[Tensor, "r"]:
-        return share * strength * self.energy / (1 + strength * self.energy)
+    def _removed(self, strength: float) -> Float[Tensor, "r"]:
+        return strength * self.energy / (1 + strength * self.energy)
 
 
 def nearest_neighbours(

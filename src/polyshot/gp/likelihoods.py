@@ -140,7 +140,8 @@ class OneVsEach(Likelihood):
     Parameters
     ----------
     weights : Tensor [C, C], optional
-        The comparison of label c with class c' is raised to the power weights[c, c'] > 0; all are one by default.
+        The comparison of label c with class c' is raised to the power weights[c, c'] >= 0; all are one by default. Zero
+        leaves a comparison out. Every label needs one with a weight above zero.
     """
 
     title = "One-vs-each"
@@ -149,8 +150,10 @@ class OneVsEach(Likelihood):
     def __init__(self, weights: Float[Tensor, "c c"] | None = None) -> None:
         if weights is not None and (weights.ndim != 2 or weights.shape[0] != weights.shape[1]):
             raise InputError(f"pairwise weights must be [C, C]; their shape is {tuple(weights.shape)}")
-        if weights is not None and not bool((torch.isfinite(weights) & (weights > 0)).all()):
-            raise InputError("pairwise weights must be positive and finite")
+        if weights is not None and not bool((torch.isfinite(weights) & (weights >= 0)).all()):
+            raise InputError("pairwise weights must be finite and not negative")
+        if weights is not None and not bool((weights.sum(-1) > weights.diagonal()).all()):
+            raise InputError("every label needs a comparison with another class whose weight is above zero")
         self.weights = weights
 
     def log_all(self, f: LogitVectors) -> LogitVectors:

@@ -12,9 +12,12 @@ from torch.nn.functional import log_softmax
 
 from polyshot.errors import InputError
 from polyshot.gp.inference.gibbs import Prior, Start, draw_probes, gibbs
+from polyshot.gp.inference.propagation import fit_propagation, log_evidence
+from polyshot.gp.inference.propagation_gradient import propagation_logits
 from polyshot.gp.kernels import Kernel
 from polyshot.gp.likelihoods import Rule
 from polyshot.gp.models.base import GPModel
+from polyshot.gp.models.one_vs_each import check_one_vs_each
 from polyshot.gp.models.posterior import Sites, psd_root
 from polyshot.gp.probabilities import class_log_probs, sobol_normal
 from polyshot.gp.seeds import Seeds, as_generators
@@ -23,6 +26,8 @@ from polyshot.gp.validation import check_labels, check_query, check_task
 
 Slope = Literal["exact", "sampled"]
 Average = Literal["probability", "log", "score"]
+SiteSource = Literal["chains", "propagation"]
+_TOLERANCE = 1e-3  # of expectation propagation
 
 
 def marginal_likelihood(
@@ -37,9 +42,10 @@ def marginal_likelihood(
     start: Start = "prior",
     mean: Mean = 0.0,
     slope: Slope = "exact",
+    sites: SiteSource = "chains",
     seed: Seeds = None,
 ) -> PerTask:
-    """L_ML: log p(Y | X, sites), averaged over the chains.
+    """L_ML: log p(Y | X, sites), averaged over the chains; or the evidence of expectation propagation.
 
     Parameters
     ----------
@@ -54,19 +60,26 @@ def marginal_likelihood(
     slope : {"exact", "sampled"}
         "sampled" replaces the exact derivative of the log-determinant with respect to K by one draw per chain. It is
         unbiased, several times faster for the one-vs-each GP, and noisy, as the chains' sites themselves are.
+    sites : {"chains", "propagation"}
+        "propagation" is for the one-vs-each GP, and deterministic: log p(Y | X) by expectation propagation. Of the
+        other options it uses the mean only.
     """
-    if slope not in ("exact", "sampled"):
-        raise InputError(f"unknown slope {slope!r}; choose from exact, sampled")
+    _check_choice("slope", slope, Slope)
+    _check_choice("sites", sites, SiteSource)
     K, y = check_task(kernel(x), y, n_way)
+    if sites == "propagation":
+        model = check_one_vs_each(model)
+        found = fit_propagation(model, K.detach(), y, n_way, mean=_detached(mean), tolerance=_TOLERANCE)
+        return log_evidence(model, K, y, found, mean)
     generators = as_generators(seed, y.shape[:-1].numel())
     root = psd_root(K.detach())
     settings: dict[str, Any] = {"n_chains": n_chains, "n_steps": n_steps, "start": start, "root": root}
-    sites = _last_sites(model, K, y, n_way, mean, generators, **settings)
+    drawn = _last_sites(model, K, y, n_way, mean, generators, **settings)
     probes = None
     if slope == "sampled":
         centred = Prior(K.detach(), root, root.new_zeros(*y.shape[:-1], 1, y.shape[-1], n_way))
-        probes = draw_probes(model, centred, y, sites.omega, generators)
-    return model.log_marginal(K, y, sites, mean, probes).mean(-1)
+        probes = draw_probes(model, centred, y, drawn.omega, generators)
+    return model.log_marginal(K, y, drawn, mean, probes).mean(-1)
 
 
 def predictive_likelihood(
@@ -85,6 +98,7 @@ def predictive_likelihood(
     rule: Rule | None = None,
     average: Average = "probability",
     n_draws: int = 512,
+    sites: SiteSource = "chains",
     seed: Seeds = None,
 ) -> PerTask:
     """L_PL: the sum over the queries of log p(y_* | x_*, S).
@@ -106,9 +120,12 @@ def predictive_likelihood(
         logarithm, the paper's approximation. The latter is a lower bound. It is loose where the few sites of a chain
         matter, that is with one shot. "score" averages the logarithms of all classes and then normalises them once, as
         the paper's public code does.
+    sites : {"chains", "propagation"}
+        "propagation" is for the one-vs-each GP with a prior mean of zero: one set of sites by expectation propagation,
+        which takes part in the gradient. There is then nothing to average, and only "monte-carlo" draws anything.
     """
-    if average not in get_args(Average):
-        raise InputError(f"unknown average {average!r}; choose from {', '.join(get_args(Average))}")
+    _check_choice("average", average, Average)
+    _check_choice("sites", sites, SiteSource)
     rule = model.likelihood.default_rule if rule is None else rule
     K, y = check_task(kernel(x), y, n_way)
     y_query = check_labels("query labels", y_query, n_way)
@@ -118,9 +135,15 @@ def predictive_likelihood(
             f"theirs is {tuple(y_query.shape)}"
         )
     generators = as_generators(seed, y.shape[:-1].numel())
-    sites = _last_sites(model, K, y, n_way, mean, generators, n_chains=n_chains, n_steps=n_steps, start=start)
-    K_star, k_star_star = check_query(K, kernel(x_query, x), kernel.diagonal(x_query))
-    logits = model.query(K, y, sites, K_star, k_star_star, mean)
+    covariances = check_query(K, kernel(x_query, x), kernel.diagonal(x_query))
+    if sites == "propagation":
+        if isinstance(mean, Tensor) or mean != 0.0:
+            raise InputError("sites='propagation' needs a prior mean of zero; use sites='chains'")
+        logits = propagation_logits(check_one_vs_each(model), K, y, *covariances, n_way, tolerance=_TOLERANCE)
+    else:
+        drawn = _last_sites(model, K, y, n_way, mean, generators, n_chains=n_chains, n_steps=n_steps, start=start)
+        logits = model.query(K, y, drawn, *covariances, mean)
+    n_chains = logits.mean.shape[-3]
     noise = sobol_normal(generators, y.shape[:-1], n_chains, n_draws, n_way, K) if rule == "monte-carlo" else None
     log_probs = class_log_probs(logits, model.likelihood, rule, noise=noise)
     if average == "score":
@@ -134,6 +157,14 @@ def predictive_likelihood(
 
 def _last_sites(model: GPModel, K: Tensor, y: Tensor, n_way: int, mean: Mean, seed: Seeds, **options: Any) -> Sites:
     """The sites of the chains' last step; gradients reach only the model's own parameters through them."""
-    mean = mean.detach() if isinstance(mean, Tensor) else mean
-    chain = gibbs(model, K.detach(), y, n_way, mean=mean, latent=False, seed=seed, **options)
+    chain = gibbs(model, K.detach(), y, n_way, mean=_detached(mean), latent=False, seed=seed, **options)
     return model.with_gradient(chain.draws, y)
+
+
+def _detached(mean: Mean) -> Mean:
+    return mean.detach() if isinstance(mean, Tensor) else mean
+
+
+def _check_choice(name: str, value: str, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise InputError(f"unknown {name} {value!r}; choose from {', '.join(get_args(choices))}")

@@ -20,25 +20,29 @@ from polyshot.gp.compiled.threads import in_threads
 from polyshot.gp.shapes import AnyFloats
 
 # sigmoid(x) = sum_k p_k Phi(s_k x) to 1.3e-8 for all x (minimax fit; the p_k sum to one).
-_MIXTURE_P = (
-    0.003548876277896673,
-    0.05468716418699312,
-    0.20545227910513655,
-    0.33501985509268495,
-    0.27366500560962087,
-    0.10526494523203242,
-    0.020441233512455394,
-    0.0019206409831799723,
+MIXTURE_P = np.array(
+    (
+        0.003548876277896673,
+        0.05468716418699312,
+        0.20545227910513655,
+        0.33501985509268495,
+        0.27366500560962087,
+        0.10526494523203242,
+        0.020441233512455394,
+        0.0019206409831799723,
+    )
 )
-_MIXTURE_S = (
-    0.25199662496899483,
-    0.33354430439563987,
-    0.43709190262924263,
-    0.5709280437600096,
-    0.738335190674238,
-    0.9343464509716165,
-    1.1425263081423458,
-    1.39702485267006,
+MIXTURE_S = np.array(
+    (
+        0.25199662496899483,
+        0.33354430439563987,
+        0.43709190262924263,
+        0.5709280437600096,
+        0.738335190674238,
+        0.9343464509716165,
+        1.1425263081423458,
+        1.39702485267006,
+    )
 )
 
 
@@ -82,8 +86,9 @@ def _evaluate(
     m, v = as_array(mean.double()).ravel(), as_array(variance.double()).ravel()
     value = np.empty_like(m)
     by_mean, by_variance = np.empty_like(m if slopes else m[:0]), np.empty_like(m if slopes else m[:0])
-    p, s = np.array(_MIXTURE_P), np.array(_MIXTURE_S)
-    in_threads(lambda first, last: compiled(m, v, p, s, first, last, value, by_mean, by_variance), len(m), 400)
+    in_threads(
+        lambda first, last: compiled(m, v, MIXTURE_P, MIXTURE_S, first, last, value, by_mean, by_variance), len(m), 400
+    )
     shape = mean.shape if slopes else torch.Size([0])
     return (
         as_tensor(value).to(mean).reshape(mean.shape),

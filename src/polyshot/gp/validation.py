@@ -43,6 +43,19 @@ def check_positive_count(name: str, count: int) -> None:
         raise InputError(f"{name} must be at least 1, not {count}")
 
 
+def checked_weights(weights: Tensor | None, y: Tensor) -> Tensor:
+    """Check one weight above zero per example; return them in double precision, all one if None was given."""
+    if weights is None:
+        return torch.ones(y.shape[-1], dtype=torch.float64, device=y.device)
+    if weights.shape != y.shape[-1:]:
+        raise InputError(
+            f"example_weights must be [N] for {y.shape[-1]} examples; their shape is {tuple(weights.shape)}"
+        )
+    if not bool((torch.isfinite(weights) & (weights > 0)).all()):
+        raise InputError("example_weights must be positive and finite; leave out examples of weight zero")
+    return weights.to(y.device).double()
+
+
 def check_finite_tensor(name: str, x: Tensor) -> None:
     """Check that a tensor has no NaN and no infinity.
 

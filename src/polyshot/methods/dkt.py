@@ -80,7 +80,7 @@ class DKT(GPMethod):
     @classmethod
     def kernel_title(cls, options: Mapping[str, Any]) -> str:
         """The paper calls two kernels "Cosine": DKT's own in DKT's rows, and the other GPs' in theirs."""
-        kernel = KERNELS.get(cls.full_options(options)["kernel"])
+        kernel = KERNELS.get(cls.full_options(options).get("kernel", ""))
         own = {DKTCosine: "Cosine", Cosine: "OVE's Cosine"}
         return own[kernel] if kernel in own else super().kernel_title(options)
 

@@ -19,6 +19,7 @@ from polyshot.gp import (
     Rule,
     Seed,
     Sites,
+    SiteSource,
     Slope,
     Start,
     as_generator,
@@ -70,6 +71,8 @@ class GPMethod(FewShotMethod):
         The derivative of the marginal likelihood's log-determinant (`polyshot.gp.marginal_likelihood`).
     start : str or function
         Where the chains of the marginal likelihood start (`polyshot.gp.gibbs`). Their few steps do not forget it.
+    sites : {"chains", "propagation"}
+        Where the objective's sites come from: the last step of Gibbs chains, or expectation propagation.
     mean : ConstantMean, optional
         A learned prior mean. By default zero.
     init : {"torch", "he-fan-out"}
@@ -92,11 +95,12 @@ class GPMethod(FewShotMethod):
         average: Average = "probability",
         slope: Slope = "exact",
         start: Start = "prior",
+        sites: SiteSource = "chains",
         mean: ConstantMean | None = None,
         init: Init = "torch",
     ) -> None:
         super().__init__(space, backbone, init)
-        self.check_choices(objective=objective, rule=rule, average=average, slope=slope)
+        self.check_choices(objective=objective, rule=rule, average=average, slope=slope, sites=sites)
         n_features(self.backbone, space)  # refuses a backbone that does not return vectors
         self.kernel = kernel
         self.mean = mean
@@ -108,18 +112,19 @@ class GPMethod(FewShotMethod):
         self.average: Average = average
         self.slope: Slope = slope
         self.start: Start = start
+        self.sites: SiteSource = sites
 
     @classmethod
     def kernel_title(cls, options: Mapping[str, Any]) -> str:
-        """The kernel's own title."""
-        name: str = cls.full_options(options)["kernel"]
+        """The kernel's own title; empty where the kernel is not an option."""
+        name: str = cls.full_options(options).get("kernel", "")
         return KERNELS[name].title if name in KERNELS else name
 
     @classmethod
     def short_title(cls, options: Mapping[str, Any]) -> str:
         """Such as "OVE PG GP + Cosine (PL)"."""
-        objective = cls.full_options(options).get("objective", "")
-        return f"{cls.title} + {cls.kernel_title(options)}" + (f" ({objective.upper()})" if objective else "")
+        kernel, objective = cls.kernel_title(options), cls.full_options(options).get("objective", "")
+        return cls.title + (f" + {kernel}" if kernel else "") + (f" ({objective.upper()})" if objective else "")
 
     def model(self) -> GPModel:
         """The GP model with its parameters as learned so far."""
@@ -184,6 +189,7 @@ class GPMethod(FewShotMethod):
             "n_chains": self.n_chains,
             "n_steps": self.n_steps,
             "mean": self.prior_mean(),
+            "sites": self.sites,
             "seed": list(rngs),
         }
         if self.objective == "ml":

@@ -39,6 +39,7 @@ from polyshot.gp import (
     OneVsEachGP,
     Rule,
     Sites,
+    SiteSource,
     Slope,
     Start,
     climb,
@@ -82,6 +83,9 @@ class OVEGP(GPMethod):
         Where the kernel's log-scale starts.
     kernel_rate : float
         Learning rate of the kernel's parameters.
+    sites : {"chains", "propagation"}
+        What training conditions on: the last step of Gibbs chains, as in the paper, or expectation propagation. The
+        latter is deterministic and costs less.
     n_chains, n_steps : int
         Gibbs chains, and their steps in training.
     average : {"probability", "log", "score"}
@@ -132,6 +136,7 @@ class OVEGP(GPMethod):
         kernel: str = "cosine",
         log_scale: float = 0.0,
         kernel_rate: float = 3e-2,
+        sites: SiteSource = "chains",
         n_chains: int = 20,
         n_steps: int = 1,
         average: Average = "probability",
@@ -154,6 +159,7 @@ class OVEGP(GPMethod):
             n_chains=n_chains,
             n_steps=n_steps,
             kernel_rate=kernel_rate,
+            sites=sites,
             average=average,
             slope=slope,
             start=_STARTS[start],

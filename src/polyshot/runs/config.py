@@ -86,7 +86,8 @@ class TrainingConfig:
         given = read_settings(self.method, known, self.options, from_text=True)
         own = {name: option.default for name, option in known.items()}
         if self.settings == "paper":
-            own |= self.method_class.paper_options
+            # a subclass with a constructor of its own need not have all options of its base class
+            own |= {name: value for name, value in self.method_class.paper_options.items() if name in known}
         values["options"] = own | given
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -160,5 +161,5 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not a TOML file: {error}") from error

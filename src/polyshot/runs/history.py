@@ -31,6 +31,7 @@ def parse_log(content: bytes, *, unchecked: bool = False) -> list[dict[str, Any]
         check = _chain(check, entry)
         if said != check and not (said is None and unchecked):
             raise ValueError(f"line {number} does not match its checksum")
+        check_entry(entry)
         entries.append(entry)
     return entries
 
@@ -46,6 +47,13 @@ def has_ended(history: Sequence[Mapping[str, Any]], config: TrainingConfig) -> b
     checked = validation_accuracies(history)
     waited = len(checked) - 1 - checked.index(max(checked)) if checked else 0
     return done >= config.total_episodes or (config.patience is not None and waited >= config.patience)
+
+
+def check_entry(entry: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the entry has the numbers that a run is continued and judged by."""
+    accuracy = entry.get("validation_accuracy", 0.0)
+    if type(entry.get("episodes")) is not int or type(accuracy) not in (int, float) or not 0 <= accuracy <= 1:
+        raise ValueError("an entry has no number of episodes, or a validation accuracy that is none")
 
 
 def _chain(check: str, entry: Mapping[str, Any]) -> str:

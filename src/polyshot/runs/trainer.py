@@ -31,7 +31,10 @@ from polyshot.system.termination import delayed_sigterm
 from polyshot.task import Space
 
 _SAVE_SECONDS = 30.0  # a killed run loses at most this much training, and the validation under way
-_RECORDED = ("done", "losses", "history", "seconds", "processor_seconds")  # of a Trainer, in addition to its tensors
+# of a Trainer, in addition to its tensors
+_RECORDED: dict[str, type | tuple[type, ...]] = {
+    "done": int, "losses": list, "history": list, "seconds": (int, float), "processor_seconds": (int, float),
+}  # fmt: skip
 
 
 def _clocks() -> tuple[float, float]:
@@ -116,7 +119,7 @@ class Trainer:
     def restore(self, folder: RunFolder) -> None:
         """Continue from the state in the run folder."""
         tensors, record = folder.resume()
-        if missing := sorted(set(_RECORDED) - record.keys()):
+        if missing := sorted(name for name, kind in _RECORDED.items() if not isinstance(record.get(name), kind)):
             raise TrainingError(
                 f"{folder.path}: the checkpoint is not the state of a run; it lacks {', '.join(missing)}"
             )
@@ -198,6 +201,8 @@ def train(
                 first="(the first step after an installation compiles for up to a minute)",
             ) as bar:  # fmt: skip
                 _run(trainer, sampler, validation, team, folder, bar, callbacks)
+            if team.leads:
+                folder.remember(scenario, place)
     return out
 
 

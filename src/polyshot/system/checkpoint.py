@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, contiguous_format
@@ -42,7 +43,7 @@ def load_checkpoint(path: Path, kind: str = _FORMAT) -> tuple[dict[str, Tensor],
         raise DataError(f"{path}: damaged, its content does not match its checksum; {_REMEDY}")
     try:
         content = json.loads(record)
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
         raise DataError(f"{path}: its record is not a JSON object; {_REMEDY}")
@@ -54,5 +55,5 @@ def _digest(tensors: Mapping[str, Tensor], record: str) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name}{tensor.dtype}{list(tensor.shape)}".encode())
-        digest.update(tensor.numpy().tobytes())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

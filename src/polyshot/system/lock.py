@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from polyshot.errors import DataError, TrainingError
+from polyshot.system.files import remove_leftovers
 
 _LOCKED_BYTE = 2**30  # beyond the text: Windows lets nobody read a locked byte
 
@@ -26,13 +27,23 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(f"{path.parent}: cannot be written ({error.strerror})") from error
     try:
-        os.truncate(file, 0)
-        os.write(file, f"process {os.getpid()} on {platform.node()}".encode())
+        with contextlib.suppress(OSError):  # a full disk: others are told of "another process"
+            os.truncate(file, 0)
+            os.write(file, f"process {os.getpid()} on {platform.node()}".encode())
         yield
     finally:
         with contextlib.suppress(OSError):  # Windows does not remove an open file
             path.unlink()
         os.close(file)
+
+
+@contextmanager
+def only_writer(path: Path, *targets: Path) -> Iterator[None]:
+    """Hold the lock file `path`, and tidy up after killed writers of the target files."""
+    with locked(path):
+        for target in targets:
+            remove_leftovers(target.parent, [target.name])
+        yield
 
 
 def _acquire(path: Path) -> int:

@@ -93,7 +93,7 @@ def _deal(
 def _serve(end: Connection, content: bytes) -> None:
     """Run a worker: answer every item with the function's value, or with the error of polyshot that it raised."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends its workers
-    function = pickle.loads(content)
+    function = pickle.loads(content)  # nosec B301 # from our own parent process, through a pipe
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             item = end.recv()

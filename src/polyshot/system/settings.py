@@ -63,7 +63,7 @@ class Setting:
         if (self.at_least, self.above, self.at_most) == (None, None, None):
             return True
         return bool(
-            math.isfinite(value)
+            (type(value) is int or math.isfinite(value))
             and (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)

@@ -8,17 +8,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyshot.gp.inference.tied_propagation import TiedConditional
+from polyshot.gp.inference.tied_propagation import KernelMatrix, TiedPosterior, tied_conditional
 from polyshot.gp.models.base import chain_chunks
 from polyshot.gp.models.one_vs_each import OneVsEachConditional, OneVsEachGP
 from polyshot.gp.models.posterior import Sites, one_hot
 
 
 class Queries(NamedTuple):
-    """Some queries: which rows of all they are, their covariances with the support set, and their variances."""
+    """Some queries: which rows of all they are, what the weights multiply, and their variances.
+
+    The weights multiply the covariances with the support set or, if K is a FactoredKernel, the features.
+    """
 
     rows: slice
-    K_star: Float[Tensor, "q n"]
+    K_star: Float[Tensor, "q k"]
     k_star_star: Float[Tensor, "q"]
 
 
@@ -29,24 +32,36 @@ class SiteMixture:
     `tied` says that the site precisions of an example are the same for all classes (and M = 1), which is cheaper.
     """
 
-    K: Float[Tensor, "n n"]
+    K: KernelMatrix
     y: Int[Tensor, "n"]
     sites: Sites
     tied: bool
 
-    def conditionals(self) -> Iterator[TiedConditional | OneVsEachConditional]:
+    def conditionals(self) -> Iterator[TiedPosterior | OneVsEachConditional]:
         """p(f | X, Y, sites), for as many chains at once as the memory allows."""
         if self.tied:
-            yield TiedConditional.of(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
+            yield self.tied_conditional()
         else:
             for part in chain_chunks(self.sites):
-                yield OneVsEachGP().condition(self.K, self.y, part)
+                yield OneVsEachGP().condition(self.K, self.y, part)  # type: ignore[arg-type]  # a matrix, if not tied
+
+    def tied_conditional(self) -> TiedPosterior:
+        """p(f | X, Y, sites) of tied sites."""
+        return tied_conditional(self.K, self.y, self.sites.omega[0].amax(-1), self.sites.kappa[0])
 
     def weights(self) -> Float[Tensor, "n c"]:
         """The weights a of the mean logits K_* a, averaged over the chains."""
         n_chains, *shape = self.sites.omega.shape
         sums = [conditional.a.reshape(-1, *shape).sum(0) for conditional in self.conditionals()]
         return torch.stack(sums).sum(0) / n_chains
+
+    def example_weights(self) -> Float[Tensor, "n c"]:
+        """The weights a = A^T (kappa - w psi) of the examples for tied sites, also where `weights` are of features."""
+        psi = self.tied_conditional().contrasts()[0]
+        slope = self.sites.kappa[0] - self.sites.omega[0] * psi
+        own = one_hot(self.y, slope.shape[1])
+        slope = torch.where(own, 0.0, slope)
+        return torch.where(own, slope.sum(-1, keepdim=True), -slope)
 
     def covariance(
         self, mean: Float[Tensor, "q c"], queries: Callable[[int], Iterable[Queries]]

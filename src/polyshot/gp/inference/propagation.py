@@ -74,8 +74,8 @@ def fit_propagation(
     """
     K, y = check_task(K, y, n_way)
     check_positive_count("max_sweeps", max_sweeps)
-    if model.likelihood.weights is not None:
-        raise InputError("expectation propagation needs unit pairwise weights; use fit_variational, which takes any")
+    if model.weighted:
+        raise InputError("expectation propagation needs unit weights; use fit_variational, which takes any")
     there = model.comparisons(y, n_way)[..., None, :, :] > 0
     psi_mean = model.contrast(full_mean(mean, (*K.shape[:-1], n_way), K)[..., None, :, :], y)
     # Start from the best Gaussian site for a psi with the prior's variance and no other sites.

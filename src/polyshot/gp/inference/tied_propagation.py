@@ -14,23 +14,25 @@ with Y_c the diagonal matrix of class c's indicator. At C = 2 there is nothing t
 propagation. The tests compare the algebra with that of OneVsEachGP and the answers with those of fit_propagation.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.linalg.lapack import dpotrf, dpotri
 from torch import Tensor
 
-from polyshot.errors import InputError
-from polyshot.gp.arrays import as_array
-from polyshot.gp.inference.moment_matching import log_scales, match_moments
+from polyshot.gp.inference.feature_propagation import FactoredKernel, FeatureConditional
+from polyshot.gp.inference.moment_matching import TiedMatch, match_tied
 from polyshot.gp.inference.propagation import fit_propagation
 from polyshot.gp.inference.site_steps import AcceleratedSteps, DampedSteps, TiedSites
+from polyshot.gp.inference.tied_conditional import TiedConditional
 from polyshot.gp.models.one_vs_each import OneVsEachGP
-from polyshot.gp.models.posterior import Logits, Sites, cholesky, one_hot
-from polyshot.gp.validation import NOT_DEFINITE, check_positive_count, check_query, check_task
+from polyshot.gp.models.posterior import Sites, one_hot
+from polyshot.gp.validation import check_finite_tensor, check_labels, check_positive_count, check_task, checked_weights
+
+KernelMatrix = Float[Tensor, "n n"] | FactoredKernel
+"""K itself, or the features whose inner products it has."""
+TiedPosterior = TiedConditional | FeatureConditional
 
 _RESIDUAL, _MOST_OPERATIONS = 10.0, 3e8  # the residual in tolerances; operations per sweep of the general fallback
 
@@ -64,175 +66,44 @@ class TiedPropagation(NamedTuple):
         return Sites(torch.where(self.kappa != 0, self.w[:, None], 0.0)[None], self.kappa[None])
 
 
-@dataclass(frozen=True)
-class TiedConditional:
-    """p(f | X, Y, sites) for sites that share their precision.
+class _Sweep(NamedTuple):
+    """What a set of sites gives, and the sites that match the moments of all its cavities.
 
-    Attributes
-    ----------
-    K, y, w
-        Kernel matrix [N, N], labels [N] and shared precisions [N].
-    P, S : Tensor [N, N]
-        The two systems of the module's formulas.
-    a, f : Tensor [N, C]
-        The weights of the posterior mean, and the mean f = K a at the support set.
-    log_integral : float
-        The logarithm of the integral of the sites under the prior.
+    An example of weight m counts as m copies, whose sites are the same. w and kappa are those of one copy.
     """
 
-    K: Float[Tensor, "n n"]
-    y: Int[Tensor, "n"]
-    w: Float[Tensor, "n"]
-    P: Float[Tensor, "n n"]
-    S: Float[Tensor, "n n"]
-    a: Float[Tensor, "n c"]
-    f: Float[Tensor, "n c"]
-    log_integral: float
-
-    @staticmethod
-    def of(
-        K: Float[Tensor, "n n"], y: Int[Tensor, "n"], w: Float[Tensor, "n"], kappa: Float[Tensor, "n c"]
-    ) -> "TiedConditional":
-        """The posterior given sites with precision w_i and kappa_ic (zero at the own class)."""
-        n, n_way = kappa.shape
-        Y = one_hot(y, n_way).to(K)
-        root = w.sqrt()
-        outer = root[:, None] * root
-        H = outer * K
-        H.diagonal().add_(1.0)
-        inverse, log_det_H = _inverse(H)
-        H_S = inverse / n_way - inverse * (y[:, None] == y)
-        H_S.diagonal().add_(1.0)
-        inverse_S, log_det_S = _inverse(H_S)
-        P, S = inverse.mul_(outer), inverse_S.div_(outer)
-        b = Y * kappa.sum(-1, keepdim=True) - kappa  # A^T kappa
-        shrunk = b / w[:, None]
-        own_mean = (Y * (b - P @ shrunk)).sum(-1, keepdim=True)
-        a = P @ (shrunk - (Y - 1 / n_way) * (S @ own_mean))
-        f = K @ a
-        log_det = (n_way - 1) * log_det_H + n * np.log(n_way) + log_det_S
-        return TiedConditional(K, y, w, P, S, a, f, float((b * f).sum() - log_det) / 2)
-
-    def contrasts(self) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-        """Mean and variance of psi = f_y - f_c for every example of the support set."""
-        n_way = self.a.shape[-1]
-        H = self.P / -self.w[:, None]
-        H.diagonal().add_(1.0)  # K P
-        left = self.K.diagonal() - (H * self.K).sum(-1)
-        order, bounds = _by_class(self.y, n_way)
-        H, S, y = H[order][:, order], self.S[order][:, order], self.y[order]
-        within, coupled = torch.zeros_like(self.f), torch.empty_like(H)
-        # S couples an example's own class with every class; class by class, to save memory.
-        for c in np.flatnonzero(np.diff(bounds)):
-            own_class = slice(bounds[c], bounds[c + 1])
-            part = H[:, own_class]
-            within[:, c] = ((part @ S[own_class, own_class]) * part).sum(-1)
-            torch.mm(part[own_class], S[own_class], out=coupled[own_class])
-        across = torch.zeros_like(within).index_add_(1, y, coupled.mul_(H))
-        Y = one_hot(self.y, n_way).to(H)
-        back = order.argsort()
-        within, across = within[back], across[back]
-        psi, known = ((Y * x).sum(-1, keepdim=True) for x in (self.f, within))
-        variance = 2 * left[:, None] - known - within + 2 * across
-        return psi - self.f, torch.where(Y > 0, 0.0, variance)
-
-    def query(self, K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]) -> Logits:
-        """Mean and full C x C covariance of the query logits, as one chain."""
-        n_way = self.a.shape[-1]
-        K_star, k_star_star = check_query(self.K, K_star, k_star_star)
-        h = K_star @ self.P
-        known = (h * K_star).sum(-1)
-        sums = _class_sums(self.S, h, self.y, n_way)
-        middle = sums.mean(-1)
-        level = known / n_way - middle.mean(-1)
-        covariance = sums.neg_().add_(middle[:, :, None]).add_(middle[:, None, :] + level[:, None, None])
-        covariance.diagonal(dim1=-2, dim2=-1).add_((k_star_star - known)[:, None])
-        return Logits((K_star @ self.a)[None], covariance[None])
-
-    def leave_one_out(self, fit: "TiedPropagation", rows: Int[Tensor, "r"]) -> Float[Tensor, "r c"]:
-        """Mean logits of the examples in `rows`, each without its own sites; the own class is at zero."""
-        logits = self.query(self.K[rows], self.K.diagonal()[rows])
-        mean, Sigma, y, w = logits.mean[0], logits.covariance[0], self.y[rows], fit.w[rows]
-        each = torch.arange(len(rows), device=rows.device)
-        to_own = Sigma[each, y]
-        V = Sigma[each, y, y][:, None, None] + Sigma - to_own[:, :, None] - to_own[:, None, :]  # Cov[psi]
-        psi = mean[each, y][:, None] - mean
-        # the cavity: precision V^-1 - w, precision times mean V^-1 psi - kappa
-        L = cholesky(torch.eye(V.shape[-1], dtype=V.dtype, device=V.device) - w[:, None, None] * V)
-        without = psi[..., None] - V @ fit.kappa[rows][..., None]
-        return -torch.cholesky_solve(without, L).squeeze(-1)
-
-
-def _inverse(H: Tensor) -> tuple[Tensor, float]:
-    """Inverse and log-determinant of a positive definite matrix, by scipy's faster LAPACK; overwrites H."""
-    L, not_definite = dpotrf(as_array(H).T, lower=1, clean=0, overwrite_a=1)
-    if not_definite:
-        raise InputError(NOT_DEFINITE)
-    log_det = 2 * float(np.log(L.diagonal()).sum())
-    upper = torch.from_numpy(dpotri(L, lower=1, overwrite_c=1)[0].T).to(H.device)
-    inverse = upper.triu()
-    return inverse.add_(upper.triu(1).mT), log_det
-
-
-def _by_class(y: Tensor, n_way: int) -> tuple[Tensor, np.ndarray]:
-    """An order that brings the examples of a class together, and the bounds [C + 1] of the classes in it."""
-    return y.argsort(stable=True), np.r_[0, np.cumsum(as_array(y.bincount(minlength=n_way)))]
-
-
-def _class_sums(S: Tensor, h: Tensor, y: Tensor, n_way: int) -> Tensor:
-    """Y^T diag(h_q) S diag(h_q) Y [Q, C, C] for every query."""
-    order, bounds = _by_class(y, n_way)
-    S, h, y = S[order][:, order], h[:, order], y[order]
-    sums = torch.zeros(len(h), n_way, n_way, dtype=h.dtype, device=h.device)
-    for c in np.flatnonzero(np.diff(bounds)):
-        own_class = slice(bounds[c], bounds[c + 1])
-        sums[:, c].index_add_(1, y, (h[:, own_class] @ S[own_class]).mul_(h))
-    return sums
-
-
-class _Sweep(NamedTuple):
-    """What a set of sites gives, and the sites that match the moments of all its cavities."""
-
-    posterior: TiedConditional
+    posterior: TiedPosterior
     psi: Tensor
     deviation: Tensor
     log_evidence: float
-    matched: TiedSites
-    improper: Tensor
-    left: Tensor
+    matched: TiedMatch
 
     @staticmethod
-    def of(K: Tensor, y: Tensor, there: Tensor, w: Tensor, kappa: Tensor) -> "_Sweep":
-        posterior = TiedConditional.of(K, y, w, kappa)
+    def of(K: KernelMatrix, y: Tensor, weights: Tensor, w: Tensor, kappa: Tensor) -> "_Sweep":
+        posterior = tied_conditional(K, y, weights * w, weights[:, None] * kappa)
         psi, variance = posterior.contrasts()
         variance = variance.clamp(min=1e-12)
-        # The cavity: everything but the site itself. Where the shared precision is too large for it, use a wide one.
-        precision = 1 / variance
-        left = torch.maximum(precision - w[:, None], 1e-3 * precision)
-        mean, spread = (psi * precision - kappa) / left, 1 / left
-        omega, new_kappa, log_z = match_moments(mean, spread, there, tied=True)
-        scales = torch.where(there, log_scales(log_z, mean, spread, w[:, None], kappa), 0.0)
-        log_evidence = posterior.log_integral + float(scales.sum())
-        improper = (there & (precision - w[:, None] < left)).any(-1)
-        return _Sweep(posterior, psi, variance.sqrt(), log_evidence, (omega.amax(-1), new_kappa), improper, left)
+        matched = match_tied(psi, variance, y, w, kappa, weights)
+        return _Sweep(posterior, psi, variance.sqrt_(), posterior.log_integral + matched.log_scale, matched)
 
-    def residual(self, w: Tensor, kappa: Tensor) -> float:
-        """How many standard deviations the full change of a site alone would move its psi, at most."""
-        new_w, new_kappa = self.matched
-        shift = (new_kappa - kappa - self.psi * (new_w - w)[:, None]) / (self.left + new_w[:, None])
-        return float((shift / self.deviation).abs().max())
+
+def tied_conditional(K: KernelMatrix, y: Tensor, w: Tensor, kappa: Tensor) -> TiedPosterior:
+    """The posterior given sites of precision w_i and kappa_ic, by the kernel matrix or by features."""
+    kind = FeatureConditional if isinstance(K, FactoredKernel) else TiedConditional
+    return kind.of(K, y, w, kappa)  # type: ignore[arg-type]
 
 
 @torch.no_grad()
 def fit_tied_propagation(
-    K: Float[Tensor, "n n"],
+    K: KernelMatrix,
     y: Int[Tensor, "n"],
     n_way: int,
     *,
     tolerance: float = 1e-3,
     max_sweeps: int = 100,
     start: TiedSites | None = None,
-) -> tuple[TiedPropagation, TiedConditional]:
+    example_weights: Float[Tensor, "n"] | None = None,
+) -> tuple[TiedPropagation, TiedPosterior]:
     """Find the posterior by expectation propagation with shared precisions, updating all sites in parallel.
 
     Sweeps are accelerated first. Where examples are nearly parallel and classes unbalanced, full parallel steps
@@ -243,8 +114,10 @@ def fit_tied_propagation(
 
     Parameters
     ----------
-    K, y : Tensor
-        Kernel matrix [N, N] and labels [N] of one task.
+    K : Tensor or FactoredKernel
+        Kernel matrix [N, N], or the features whose inner products it has.
+    y : Tensor
+        Labels [N].
     n_way : int
         The number of classes.
     tolerance : float
@@ -254,46 +127,57 @@ def fit_tied_propagation(
         The largest number of accelerated sweeps per attempt. There may be four times as many damped ones.
     start : tuple, optional
         Sites (w, kappa) to start from.
+    example_weights : Tensor [N], optional
+        Powers of the examples' likelihoods, above zero. A weight of two gives the result of the example twice. Weights
+        below one are approximate in a further way: the site is the power of that of the whole example.
     """
-    K, y = check_task(K, y, n_way)
+    if isinstance(K, FactoredKernel):
+        check_finite_tensor("the features", K.phi)
+        y = check_labels("labels", y, n_way)
+    else:
+        K, y = check_task(K, y, n_way)
     check_positive_count("max_sweeps", max_sweeps)
+    weights = checked_weights(example_weights, y)
     there = ~one_hot(y, n_way)
     prior = (2 * K.diagonal())[:, None].expand(there.shape)
-    omega, kappa, _ = match_moments(torch.zeros_like(prior), prior, there, tied=True)
-    beginning = omega.amax(-1), kappa
+    nothing = torch.zeros_like(prior)
+    alone = match_tied(nothing, prior, y, nothing[:, 0], nothing, weights)
+    beginning = alone.w, alone.kappa
     unit = prior.sqrt().clamp(min=1e-6)
-    fit, posterior = _iterate(K, y, there, start or beginning, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+    task = K, y, weights
+    first = beginning if start is None else (start[0] / weights, start[1] / weights[:, None])
+    fit, posterior = _iterate(task, first, AcceleratedSteps(there, unit, weights), tolerance, max_sweeps)
     n_sweeps = fit.n_sweeps
     if not fit.converged:
-        fit, posterior = _iterate(K, y, there, beginning, DampedSteps(), tolerance, 4 * max_sweeps)
+        fit, posterior = _iterate(task, beginning, DampedSteps(), tolerance, 4 * max_sweeps)
         n_sweeps += fit.n_sweeps
     if not fit.converged and n_way * len(y) ** 3 <= _MOST_OPERATIONS:
-        general = fit_propagation(OneVsEachGP(), K, y, n_way).sites
+        matrix = K.matrix() if isinstance(K, FactoredKernel) else K
+        general = fit_propagation(OneVsEachGP(), matrix, y, n_way).sites  # without the weights, good for a start
         sites = general.omega[0].sum(-1) / (n_way - 1), general.kappa[0]
-        fit, posterior = _iterate(K, y, there, sites, AcceleratedSteps(there, unit), tolerance, max_sweeps)
+        fit, posterior = _iterate(task, sites, AcceleratedSteps(there, unit, weights), tolerance, max_sweeps)
         n_sweeps += fit.n_sweeps
-    return fit._replace(n_sweeps=n_sweeps), posterior
+    w, kappa = weights * fit.w, weights[:, None] * fit.kappa
+    return fit._replace(w=w, kappa=kappa, n_sweeps=n_sweeps), posterior
 
 
 def _iterate(
-    K: Tensor,
-    y: Tensor,
-    there: Tensor,
+    task: tuple[KernelMatrix, Tensor, Tensor],
     sites: TiedSites,
     steps: AcceleratedSteps | DampedSteps,
     tolerance: float,
     max_sweeps: int,
-) -> tuple[TiedPropagation, TiedConditional]:
+) -> tuple[TiedPropagation, TiedPosterior]:
     """Sweep until a full step is small and the log evidence has settled below zero, or the steps are given up."""
-    before, moved, last = torch.zeros_like(sites[1]), np.inf, np.inf
+    before, moved, last = torch.zeros_like(sites[1]), np.inf, np.inf  # sites are those of one copy
     for n_sweeps in range(1, max_sweeps + 1):
-        sweep = _Sweep.of(K, y, there, *sites)
+        sweep = _Sweep.of(*task, *sites)
         previous, moved = moved, float(((sweep.psi - before).abs() / sweep.deviation).max())
         small = tolerance * steps.share
         settled = moved <= small and abs(sweep.log_evidence - last) <= 3 * small and sweep.log_evidence <= 0
-        converged = settled and sweep.residual(*sites) <= _RESIDUAL * tolerance
+        converged = settled and sweep.matched.residual <= _RESIDUAL * tolerance
         before, last = sweep.psi, sweep.log_evidence
-        following = None if converged else steps.next(sites, sweep.matched, sweep.improper, moved > previous)
+        following = None if converged else steps.next(sites, sweep.matched, moved > previous)
         if following is None or n_sweeps == max_sweeps:
             break
         sites = following

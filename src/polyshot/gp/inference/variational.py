@@ -93,7 +93,7 @@ def fit_variational(
     active = torch.ones(*y.shape[:-1], 1, 1, dtype=torch.bool, device=K.device)
     for iteration in range(1, max_iterations + 1):
         before, last = last, tilt
-        tilt = torch.where(active, _tilt(model, K, y, _sites(omega, b), mu), tilt)
+        tilt = torch.where(active & (b > 0), _tilt(model, K, y, _sites(omega, b), mu), tilt)
         updated = polya_gamma_mean(b, tilt)
         change = ((updated - omega).abs() / updated.clamp(min=1e-300)).amax((-2, -1), keepdim=True)
         omega, active = updated, active & (change > tolerance)

@@ -1,15 +1,25 @@
-"""What the support set explains of the query logits of the one-vs-each GP; formulas in compiled/queries.py."""
+"""Query logits of the one-vs-each GP and their gradient, for all chains at once.
+
+With F = [F1, F2] (star.Star.factors) and D = diag(-1, 1) on its two halves, G_cc' = [c = c'] R_c + F_c D F_c'^T. For a
+query k the mean is k a and the explained covariance k G_cc' k^T. From dG = -G dK G, the same dK for every class, and
+gradients g_c in the mean and S_cc' in the explained covariance of each query, with h_c = sum over the queries of g_c k
+and T_cc' of S_cc' k k^T, follow the gradients
+
+    in k:  sum_c g_c a_c + 2 sum_cc' S_cc' G_cc' k
+    in K:  -sum_c (G T G)_cc - sum_c e_c a_c^T,   e = G h
+    in r:  omega (x_y - x_c),                     x = h - K e
+
+T is only needed in products with F, so the cost is O(C N^2 (N + Q)) per chain, and no factorisation is differentiated.
+"""
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from polyshot.gp.arrays import as_array, as_tensor
-from polyshot.gp.compiled.queries import query_chains, query_slopes
-from polyshot.gp.compiled.threads import in_threads
+from polyshot.gp.models.posterior import outer_products, own
+from polyshot.gp.models.star import Star
 from polyshot.gp.shapes import KernelMatrix, Labels, QueryCovariances, QueryLogitCovariances, QueryLogits, SiteArray
 
 
@@ -26,35 +36,54 @@ class _Explained(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, K: Tensor, r: Tensor, K_star: Tensor, y: Tensor, omega: Tensor) -> tuple[Tensor, Tensor]:
-        (n, n_way), q = omega.shape[-2:], K_star.shape[-2]
-        flat = (K.reshape(-1, n, n), y.reshape(-1, n), omega.reshape(-1, n, n_way))
-        task = [as_array(x) for x in flat]
-        right, queries = as_array(r.reshape(-1, n, n_way)), as_array(K_star.reshape(len(task[0]), q, n))
-        m, n4 = len(right), -(-n // 4) * 4
-        factors = [np.zeros((m, n_way, *shape)) for shape in ((n,), (n4, n4), (n4, 2 * n4), (q, 2 * n4))]
-        out = np.empty((m, q, n_way)), np.empty((m, q, n_way, n_way))
-        in_threads(
-            lambda first, last: query_chains(*task, right, queries, first, last, *factors, *out), m, _cost(n_way, n, q)
-        )
-        ctx.arrays, ctx.shapes = (*task, queries, *factors), (K.shape, r.shape, K_star.shape)
-        shape = (*omega.shape[:-2], q, n_way)
-        return as_tensor(out[0]).reshape(shape).to(K), as_tensor(out[1]).reshape(*shape, n_way).to(K)
+        star, _ = Star.of(K, y, omega)
+        a = star.solve(r, y)
+        F1, F2 = star.factors()
+        F, n = torch.cat([F1, F2], -1), K.shape[-1]
+        k = K_star[..., None, :, :]
+        P = (k @ F.movedim(-2, -3).flatten(-2)).reshape(
+            *r.shape[:-2], -1, r.shape[-1], 2 * n
+        )  # K_* F [*batch, M, Q, C, 2 N]
+        P1, P2 = P[..., :n], P[..., n:]
+        explained = P2 @ P2.mT - P1 @ P1.mT
+        own_class = star.R.flatten(-2) @ outer_products(K_star).mT[..., None, :, :]
+        explained.diagonal(dim1=-2, dim2=-1).add_(own_class.mT)
+        ctx.save_for_backward(K, K_star, y, omega, a, star.R, F, P)
+        return k @ a, explained
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        m, n, n_way = ctx.arrays[2].shape
-        q = ctx.arrays[3].shape[1]
-        grads = as_array(g.reshape(m, q, n_way)), as_array((S + S.mT).reshape(m, q, n_way, n_way) / 2)
-        out = np.empty((m, n, n)), np.empty((m, q, n)), np.empty((m, n, n_way))
-        in_threads(lambda first, last: query_slopes(*ctx.arrays, *grads, first, last, *out), m, 3 * _cost(n_way, n, q))
-        in_K, in_K_star, in_r = (as_tensor(x).to(g) for x in out)
-        of_K, of_r, of_K_star = ctx.shapes
-        chains = of_r[:-2]
-        in_K, in_K_star = (x.reshape(*chains, *x.shape[1:]).sum(-3) for x in (in_K, in_K_star))
-        return in_K.reshape(of_K), in_r.reshape(of_r), in_K_star.reshape(of_K_star), None, None
+        K, K_star, y, omega, a, R, F, P = ctx.saved_tensors
+        n_way, n = R.shape[-3:-1]
+        kT = K_star.mT[..., None, :, :]
+        S = (S + S.mT) / 2
+        s = S.diagonal(dim1=-2, dim2=-1).mT  # [*batch, M, C, Q]
+        U = S @ P
+        FD = torch.cat([-F[..., :n], F[..., n:]], -1)
+        FDT = FD.mT.contiguous()
+        outer = outer_products(K_star)
+        T = (s @ outer[..., None, :, :]).reshape(R.shape)  # its blocks T_cc
+        TF = (kT @ U.flatten(-2)).unflatten(-1, (n_way, -1)).movedim(-2, -3)
+        FTF = P.flatten(-3, -2).mT @ U.flatten(-3, -2)
+        # (G T G)_cc = R T R + R T F D F^T + F D F^T T R + F D F^T T F D F^T; a half whose transpose is the other one
+        FDFTF = (FD.flatten(-3, -2) @ FTF).unflatten(-2, (n_way, n))
+        half = _summed(R, T @ R / 2 + TF @ FDT) + _summed(FDFTF.mT, FDT / 2)
+
+        h = kT @ g
+        back = (F.mT @ h.mT[..., None]).sum(-3, keepdim=True)
+        e = (R @ h.mT[..., None] + FD @ back).squeeze(-1).mT
+        half = half + (e @ a.mT / 2).sum(-3)
+        x = h - K[..., None, :, :] @ e
+        in_r = omega * (own(x, y)[..., None] - x)
+
+        by_mean = g @ a.mT
+        by_others = U.flatten(-2) @ FDT.flatten(-3, -2)
+        by_own = (s.flatten(-3, -2).mT @ R.flatten(-4, -3).flatten(-2)).unflatten(-1, (n, n)) @ K_star[..., None]
+        in_K_star = (by_mean + 2 * by_others).sum(-3) + 2 * by_own.squeeze(-1)
+        return -half - half.mT, in_r, in_K_star, None, None
 
 
-def _cost(n_way: int, n: int, q: int) -> int:
-    """Operations per chain."""
-    return n_way * n**2 * (n + 3 * q)
+def _summed(X: Tensor, Z: Tensor) -> Tensor:
+    """Sum over chains and classes of X^T Z, for X, Z [*batch, M, C, W, N]."""
+    return X.flatten(-4, -2).mT @ Z.flatten(-4, -2)

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.linalg import solve_triangular
 
 from polyshot.errors import InputError
 from polyshot.gp.arrays import as_array, as_tensor
@@ -41,16 +40,13 @@ from polyshot.gp.models.posterior import (
     Conditional,
     Logits,
     Sites,
-    cholesky,
-    class_blocks,
     full_mean,
-    log_determinant,
     one_hot,
     own,
     query_products,
     residual,
 )
-from polyshot.gp.models.star import OwnColumns, Star
+from polyshot.gp.models.star import Star
 from polyshot.gp.polya_gamma import sample_polya_gamma
 from polyshot.gp.shapes import (
     ChainMatrices,
@@ -63,7 +59,7 @@ from polyshot.gp.shapes import (
     QueryVariances,
     SiteArray,
 )
-from polyshot.gp.validation import check_labels
+from polyshot.gp.validation import check_labels, checked_weights
 
 
 class OneVsEachGP(GPModel):
@@ -72,11 +68,22 @@ class OneVsEachGP(GPModel):
     Parameters
     ----------
     weights : Tensor [C, C], optional
-        Positive weights of the composite likelihood, all one by default. Gibbs sampling needs integers.
+        Weights of the composite likelihood, all one by default; zero leaves a comparison out. Gibbs sampling needs
+        integers, expectation propagation ones.
+    example_weights : Tensor [N], optional
+        Powers of the examples' likelihoods, all one by default; integers for Gibbs sampling. Two is the example twice.
     """
 
-    def __init__(self, weights: Float[Tensor, "c c"] | None = None) -> None:
+    def __init__(
+        self, weights: Float[Tensor, "c c"] | None = None, *, example_weights: Float[Tensor, "n"] | None = None
+    ) -> None:
         self.likelihood: OneVsEach = OneVsEach(weights)
+        self.example_weights = example_weights
+
+    @property
+    def weighted(self) -> bool:
+        """Whether any comparison may have another weight than one."""
+        return self.likelihood.weights is not None or self.example_weights is not None
 
     def contrast(self, f: SiteArray, y: Labels) -> SiteArray:
         """Psi = f_y - f, zero at the example's own class."""
@@ -84,12 +91,12 @@ class OneVsEachGP(GPModel):
 
     def comparisons(self, y: Labels, n_way: int) -> PerClass:
         """Weight of each comparison, which is the b of its PG(b, psi); zero at the example's own class."""
-        weights = self.likelihood.weights
-        if weights is None:
-            return (~one_hot(y, n_way)).double()
-        if weights.shape[0] != n_way:
-            raise InputError(f"weights are for {weights.shape[0]} classes, the task has {n_way}")
-        return torch.where(one_hot(y, n_way), 0.0, weights.to(y.device).double()[y])
+        weights, others = self.likelihood.weights, (~one_hot(y, n_way)).double()
+        if weights is not None:
+            if weights.shape[0] != n_way:
+                raise InputError(f"weights are for {weights.shape[0]} classes, the task has {n_way}")
+            others *= weights.to(y.device).double()[y]
+        return others if self.example_weights is None else others * checked_weights(self.example_weights, y)[:, None]
 
     def draw_sites(self, f: SiteArray, y: Labels, generators: Generators) -> Sites:
         """omega ~ PG(b, f_y - f_c), kappa = b / 2 (Section 4.3)."""
@@ -109,39 +116,27 @@ class OneVsEachGP(GPModel):
         ]
         omega = torch.zeros_like(psi, memory_format=torch.contiguous_format)
         omega.scatter_(-1, index, torch.stack(draws).reshape(index.shape))
-        if self.likelihood.weights is None:
+        if not self.weighted:
             return Sites(omega, (omega > 0).to(omega) / 2)
         return Sites(omega, (self.comparisons(y, n_way) / 2)[..., None, :, :].expand_as(omega))
 
     def _counts(self, y: Tensor, n_way: int, others: Tensor, tilts: Tensor) -> Sequence[int | Tensor]:
         """The b of each task's comparisons with other classes: 1, or [M, N, C - 1] from integer weights."""
-        if self.likelihood.weights is None:
+        if not self.weighted:
             return [1] * len(tilts)
         b = self.comparisons(y, n_way).gather(-1, others)
         if bool((b != b.round()).any()):
-            raise InputError("Gibbs sampling needs integer pairwise weights; use fit_variational, which takes any")
+            raise InputError("Gibbs sampling needs integer weights; use fit_variational, which takes any")
         return list(b.long().reshape(-1, 1, *b.shape[-2:]).expand_as(tilts))
 
     def condition(self, K: KernelMatrix, y: Labels, sites: Sites, mean: Mean = 0.0) -> "OneVsEachConditional":
         """The Gaussian p(f | X, Y, omega), differentiable in K and in the mean."""
         K, n_way = K.double(), sites.omega.shape[-1]
-        R, log_det_H = class_blocks(K, sites.omega)
-        Y = one_hot(y, n_way).to(K)
-        identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
-        Kb = K[..., None, :, :]
-        columns = OwnColumns.of(y, n_way)
-        J = columns.product(R, Kb.expand(*R.shape[:-3], *K.shape[-2:]))
-        L1 = cholesky(R.sum(-3))
-        Z = solve_triangular(L1, identity - J, upper=False)
-        same = (Y @ Y.mT)[..., None, :, :]
-        L2 = cholesky(same * (Kb - J.mT @ Kb) + Z.mT @ Z)
-        star = Star(K, Y, R, J, L1, L2, Z, columns)
-
+        star, log_det = Star.of(K, y, sites.omega)
         mu = full_mean(mean, (*K.shape[:-1], n_way), K)[..., None, :, :]
         psi_mu = self.contrast(mu, y)
         a = star.solve(residual(sites, psi_mu.expand_as(sites.omega)), y)
-        log_det = log_det_H + log_determinant(L1) + log_determinant(L2)
-        return OneVsEachConditional(K, R, a, self._log_marginal(K, y, sites, psi_mu, a, log_det), star)
+        return OneVsEachConditional(K, star.R, a, self._log_marginal(K, y, sites, psi_mu, a, log_det), star)
 
     def query(
         self,
@@ -152,7 +147,7 @@ class OneVsEachGP(GPModel):
         k_star_star: QueryVariances,
         mean: Mean = 0.0,
     ) -> Logits:
-        """As in the base class, by the compiled loop over chains, with a closed-form gradient."""
+        """As in the base class, with a closed-form gradient."""
         K, n_way = K.double(), sites.omega.shape[-1]
         K_star, k_star_star, y = K_star.double(), k_star_star.double(), check_labels("labels", y, n_way)
         mu, mu_star = (full_mean(mean, (*x.shape[:-1], n_way), K)[..., None, :, :] for x in (K, K_star))
@@ -219,7 +214,7 @@ class OneVsEachGP(GPModel):
 def check_one_vs_each(model: GPModel) -> OneVsEachGP:
     """Return the model if it is a one-vs-each GP."""
     if not isinstance(model, OneVsEachGP):
-        raise InputError(f"this start of the chains is for the one-vs-each GP, not for {type(model).__name__}")
+        raise InputError(f"this needs the one-vs-each GP, not {type(model).__name__}")
     return model
 
 

@@ -105,11 +105,16 @@ class Conditional:
         return self.R.sum(-3)
 
 
-def query_products(K_star: QueryCovariances, X: ClassMatrices) -> Float[Tensor, "*batch q m c n"]:
-    """K_star X_c for every chain and class, as one product of [Q, N] with [N, M C N] per task."""
-    m, c, n = X.shape[-4:-1]
-    wide = X.movedim(-2, -4).reshape(*K_star.shape[:-2], n, m * c * n)
-    return (K_star @ wide).reshape(*K_star.shape[:-1], m, c, n)
+def query_products(K_star: QueryCovariances, X: Float[Tensor, "*batch m c n w"]) -> Float[Tensor, "*batch q m c w"]:
+    """K_star X_c for every chain and class, as one product of [Q, N] with [N, M C W] per task."""
+    m, c, n, w = X.shape[-4:]
+    wide = X.movedim(-2, -4).reshape(*K_star.shape[:-2], n, m * c * w)
+    return (K_star @ wide).reshape(*K_star.shape[:-1], m, c, w)
+
+
+def outer_products(K_star: QueryCovariances) -> Float[Tensor, "*batch q nn"]:
+    """k k^T of each query, as a row of N^2 numbers."""
+    return (K_star[..., :, None] * K_star[..., None, :]).flatten(-2)
 
 
 def independent_condition(

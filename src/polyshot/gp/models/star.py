@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.linalg import solve_triangular
 
-from polyshot.gp.models.posterior import one_hot, own
+from polyshot.gp.models.posterior import cholesky, class_blocks, log_determinant, one_hot, own
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,22 @@ class Star:
     L2: Tensor
     Z: Tensor
     columns: OwnColumns
+
+    @staticmethod
+    def of(K: Tensor, y: Tensor, omega: Tensor) -> tuple["Star", Tensor]:
+        """The factors for K [*batch, N, N], y [*batch, N], omega [*batch, M, N, C]; log |I + K A^T Omega A|."""
+        R, log_det_H = class_blocks(K, omega)
+        Y = one_hot(y, omega.shape[-1]).to(K)
+        identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
+        Kb = K[..., None, :, :]
+        columns = OwnColumns.of(y, omega.shape[-1])
+        J = columns.product(R, Kb.expand(*R.shape[:-3], *K.shape[-2:]))
+        L1 = cholesky(R.sum(-3))
+        Z = solve_triangular(L1, identity - J, upper=False)
+        same = (Y @ Y.mT)[..., None, :, :]
+        L2 = cholesky(same * (Kb - J.mT @ Kb) + Z.mT @ Z)
+        log_det = log_det_H + log_determinant(L1) + log_determinant(L2)
+        return Star(K, Y, R, J, L1, L2, Z, columns), log_det
 
     def solve(self, r: Tensor, y: Tensor) -> Tensor:
         """A^T B^-1 r [*batch, M, N, C], for r that is zero at each example's own class.

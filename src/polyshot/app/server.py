@@ -1,0 +1,34 @@
+"""Run an ASGI application on a socket of this computer, until Ctrl-C or SIGTERM."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from polyshot.errors import InputError
+
+
+@contextmanager
+def listen(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens on the address; an address that cannot be had is an InputError."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        found = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on port {port} of {host} ({error.strerror}); choose another with --port or --host"
+        ) from error
+    with found:
+        yield found
+
+
+def run(app: ASGIApp, on: socket.socket) -> None:
+    """Serve requests; those at work are answered before the end."""
+    config = uvicorn.Config(
+        app, log_level="warning", server_header=False, ws="none", lifespan="off", timeout_graceful_shutdown=10
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[on])

@@ -1,0 +1,89 @@
+"""What fuzzing and forging found, each as one small case; every one of them failed before it was mended."""
+
+import hashlib
+import json
+
+import pytest
+import torch
+
+from made_results import make_result
+from polyshot.app import ItemClassifier, Items
+from polyshot.app.classification import classify
+from polyshot.data.class_splits import Splits
+from polyshot.errors import DataError, InputError
+from polyshot.evaluation.results import read_result, write_result
+from polyshot.runs.config import TrainingConfig, read_toml
+from polyshot.runs.history import parse_log
+from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
+from polyshot.system.sealed import read_sealed, write_sealed
+
+
+def test_toml_lists_within_lists(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text(f"shots = {'[' * 10_000}")
+    with pytest.raises(InputError, match=r"x\.toml: not a TOML file: maximum recursion depth"):
+        read_toml(path)
+
+
+def test_a_whole_number_beyond_every_float():
+    with pytest.raises(InputError, match="shots must be a whole number, at least 1 and at most 10000000"):
+        TrainingConfig("protonet", "glyphs", shots=10**400)
+
+
+def test_a_checkpoint_in_bfloat16(tmp_path):
+    tensors = {"half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16), "scalar": torch.tensor(True)}
+    save_checkpoint(tmp_path / "x.safetensors", tensors, {})
+    found, _ = load_checkpoint(tmp_path / "x.safetensors")
+    assert torch.equal(found["half"], tensors["half"])
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{}, {"episodes": "9"}, {"episodes": 9, "validation_accuracy": "x"}, {"episodes": 9, "validation_accuracy": 7}],
+)
+def test_a_log_without_its_numbers(entry):
+    with pytest.raises(ValueError, match="no number of episodes, or a validation accuracy that is none"):
+        parse_log(json.dumps(entry).encode(), unchecked=True)
+
+
+@pytest.mark.parametrize("counts", ["12", {"test": "12"}, [1]])
+def test_split_counts_that_are_none(counts):
+    text = json.dumps({"splits": {"test": ["ant"]}, "counts": counts})
+    with pytest.raises(DataError, match="own: not a split file"):
+        Splits.parse(text, "own")
+
+
+def test_lists_of_a_result_that_do_not_fit_together(tmp_path):
+    path = tmp_path / "x.json"
+    write_result(path, make_result())
+    content = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
+    content["examples"][0]["probs"].append([0.5, 0.5])
+    checksum = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    path.write_text(json.dumps({**content, "sha256": checksum}))
+    with pytest.raises(DataError, match=r"x\.json: examples: 0: probs has the shape \[7, 2\], which does not fit"):
+        read_result(path)
+
+
+VECTORS = Items.of("vectors", [[0.0], [0.1], [0.9], [1.0]])
+LABELS = ["low", "low", "high", "high"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("names", 3), ("names", ["a", "b", "c", 4]), ("kind", "sounds"), ("kind", []), ("kind", "text")],
+)
+def test_the_record_of_a_model_with_something_else_in_it(field, value, tmp_path):
+    path, record = tmp_path / "m", tmp_path / "m.json"
+    ItemClassifier.fit(VECTORS, LABELS).save(path)
+    content, _ = read_sealed(record)
+    write_sealed(record, content | {field: value})
+    with pytest.raises(DataError, match=r"m\.json: not the record of a model .*it does not name a kind of items"):
+        ItemClassifier.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"fingerprint": 1}', b"\xff", b"[" * 10**5])
+def test_a_damaged_chunk_of_answers_is_computed_again(content, tmp_path):
+    model, queries = ItemClassifier.fit(VECTORS, LABELS), Items.of("vectors", [[0.05], [0.8]])
+    first = list(classify(model, queries, parts=tmp_path))
+    (tmp_path / "000000.json").write_bytes(content)
+    assert list(classify(model, queries, parts=tmp_path)) == first

@@ -81,6 +81,7 @@ def classification(method: FewShotMethod, scenario: Scenario, shots: int, n_epis
     }
 
 
+@torch.no_grad()
 def detection(method: FewShotMethod, scenario: Scenario, shots: int, n_episodes: int) -> dict[str, list[float]]:
     """AUROC of every score that the method has: mean, and half its 95 % interval."""
     sampler = EpisodeSampler(scenario.test, N_WAY, shots, N_QUERY, seed=3, n_extra_way=N_WAY)
@@ -98,8 +99,8 @@ def detection(method: FewShotMethod, scenario: Scenario, shots: int, n_episodes:
         add("variance", prediction.variance)
         add("extra-class", prediction.outlier)
         support, query = episode.support, episode.query
-        centres = prototypes(support.x.float(), support.y, N_WAY)
-        add("nearest prototype", -negative_distances(query.x.float(), centres).amax(-1))
+        x, z = (method.backbone(part.x).float() for part in (support, query))
+        add("nearest prototype", -negative_distances(z, prototypes(x, support.y, N_WAY)).amax(-1))
     if hasattr(method, "outlier"):
         method.outlier = "sum"
         for prediction in predicted(method, episodes):

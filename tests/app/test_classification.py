@@ -183,3 +183,20 @@ def test_an_answer_survives_json() -> None:
     answer = Answer("a", "x", 0.5, "ask", ("x", "y"), 0.25, (3, 1), (0.5, 0.5))
     as_json = {k: list(v) if isinstance(v, tuple) else v for k, v in answer.as_dict().items()}
     assert Answer.from_dict(as_json) == answer
+
+
+def test_unlabelled_items_help_and_those_that_cannot_be_used_are_left_out() -> None:
+    """Five tasks of three clusters with one example each; the queries show where the clusters are."""
+    draw = np.random.default_rng(0)
+    log_loss = {"alone": 0.0, "pool": 0.0}
+    for _ in range(5):
+        centres, truth = 1.5 * draw.normal(size=(3, 8)), np.repeat([0, 1, 2], 20)
+        queries = Items.of("vectors", centres[truth] + draw.normal(size=(60, 8)))
+        examples = Items.of("vectors", centres + draw.normal(size=(3, 8)))
+        for name, pool in (("alone", None), ("pool", queries)):
+            answers, _ = ItemClassifier.fit(examples, list("abc"), pool=pool).answer(queries, Levels(None, None))
+            log_loss[name] -= np.mean([np.log(a.probabilities[c]) for a, c in zip(answers, truth, strict=True)]) / 5
+    assert log_loss["pool"] < 0.9 * log_loss["alone"]
+    torn = Items.of("vectors", np.r_[queries.contents, [[np.nan] * 8]])
+    again, _ = ItemClassifier.fit(examples, list("abc"), pool=torn).answer(queries, Levels(None, None))
+    assert [answer.probabilities for answer in again] == [answer.probabilities for answer in answers]

@@ -20,6 +20,7 @@ from polyshot.system.sealed import read_sealed, write_sealed
 _FORMAT = "polyshot classify 1"
 _FIELDS = {"format", "kind", "encoder", "digest", "names", "contents", "model"}
 _ITEMS = "items"  # the kind of items, among the metadata of the model's file
+_LARGEST_POOL = 1000
 _EXCERPT = 120  # characters of a text
 _MOST_BYTES = 2**28  # of a record, which holds the texts of the examples
 
@@ -53,7 +54,13 @@ class ItemClassifier:
 
     @classmethod
     def fit(
-        cls, examples: Items, labels: Sequence[str], encoder: Any = None, *, skip_unreadable: bool = False
+        cls,
+        examples: Items,
+        labels: Sequence[str],
+        encoder: Any = None,
+        *,
+        pool: Items | None = None,
+        skip_unreadable: bool = False,
     ) -> "ItemClassifier":
         """Encode labelled items and fit the classifier.
 
@@ -64,8 +71,10 @@ class ItemClassifier:
             One label per item.
         encoder : str, Encoder or callable, optional
             As in TextEncoder and ImageEncoder; by default theirs.
+        pool : Items, optional
+            Unlabelled items to learn from as well, such as the queries; of more than 1,000 a random sample is used.
         skip_unreadable : bool
-            Leave out items that cannot be used instead of raising a DataError that names all of them.
+            Leave out examples that cannot be used instead of raising a DataError that names all of them.
 
         Returns
         -------
@@ -86,7 +95,13 @@ class ItemClassifier:
             )
         X = encoded.vectors[encoded.rows].astype(np.float64)
         order = by_content(X)  # the order in which the model keeps its examples
-        model = OneVsEachClassifier().fit(X[order], y[order])
+        X, y = X[order], y[order]
+        unlabelled = np.empty((0, X.shape[1])) if pool is None else _pool_vectors(pool, encoder)
+        if len(unlabelled):
+            model = OneVsEachClassifier(unlabeled=None)
+            model.fit(np.concatenate([X, unlabelled]), [*y.tolist(), *(None for _ in unlabelled)])
+        else:
+            model = OneVsEachClassifier().fit(X, y)
         return cls(model, encoder, examples.take(encoded.rows[order]))
 
     @property
@@ -228,6 +243,13 @@ class ItemClassifier:
         if kind == "images":
             contents = [Path(name) for name in contents]
         return cls(model, record["encoder"], Items(kind, record["names"], contents))
+
+
+def _pool_vectors(pool: Items, encoder: Any) -> NDArray[np.float64]:
+    """Vectors of the items that can be used; of many, of a random sample."""
+    rows = np.sort(np.random.default_rng(0).permutation(len(pool))[:_LARGEST_POOL])
+    encoded = encode(pool.take(rows), encoder, progress=True)
+    return encoded.vectors[encoded.rows].astype(np.float64)
 
 
 def record_path(path: Path) -> Path:

@@ -41,6 +41,7 @@ def classify(
     fast: Annotated[
         bool, typer.Option("--fast", help='Probabilities only: no prediction sets and no "none of these".')
     ] = False,
+    pool: Annotated[bool, typer.Option(help="Learn from the queries too, which have no label.")] = True,
     out: Annotated[Path, typer.Option(help="Table to write: .csv or .parquet.")] = Path("answers.csv"),
     page: Annotated[bool, typer.Option(help="Also write an HTML page, beside the table.")] = True,
     sort_into: Annotated[
@@ -70,7 +71,7 @@ def classify(
     if not force:
         check_free([path for path in written if path is not None])
     levels = app.Levels(None, None, reasons) if fast else app.Levels(confidence, false_alarm, reasons)
-    classifier, queries = _inputs(table, support, query, model, columns, encoder, skip_unreadable)
+    classifier, queries = _inputs(table, support, query, model, columns, encoder, pool, skip_unreadable)
     parts = out.with_name(f"{out.name}.parts")
     files = [path for path in (out, html, save) if path is not None]
     with only_writer(out.with_name(f".{out.name}.lock"), *files):
@@ -93,6 +94,7 @@ def _inputs(
     model: Path | None,
     columns: Any,
     encoder: str | None,
+    pool: bool,
     skip_unreadable: bool,
 ) -> tuple[Any, Any]:
     """The classifier and the queries, from one of the three forms of the command."""
@@ -114,7 +116,9 @@ def _inputs(
     else:
         examples, labels = app.read_labelled(table or support, columns)  # type: ignore[arg-type]
         queries = app.read_queries(query, columns)  # type: ignore[arg-type]
-    return app.ItemClassifier.fit(examples, labels, encoder, skip_unreadable=skip_unreadable), queries
+    unlabelled = queries if pool else None
+    fitted = app.ItemClassifier.fit(examples, labels, encoder, pool=unlabelled, skip_unreadable=skip_unreadable)
+    return fitted, queries
 
 
 def _print(result: Any, written: list[Path]) -> None:

@@ -6,9 +6,9 @@
 `times` labels made-up vectors of 10 classes through the page's own server. Wall time depends on what else the machine
 does; processor time is that of server and learning together.
 
-`accuracy` labels 1,000 items of ten classes drawn at random, as the page asks for them, 10 times. It compares the true accuracy on the
-open items with the page's estimate from spot checks, and with OneVsEachClassifier.expected_accuracy on the labels when
-every item is chosen by the model.
+`accuracy` labels 1,000 items of ten classes drawn at random, as the page asks for them, 10 times. It compares the true
+accuracy on the open items with the page's estimate from spot checks, and with OneVsEachClassifier.expected_accuracy on
+the labels when every item is chosen by the model.
 """
 
 import http.client

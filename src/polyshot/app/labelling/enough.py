@@ -1,8 +1,8 @@
 """How good the answers are by now, and whether it is enough.
 
 The labels themselves cannot tell: they were asked for because they are hard. So every fourth item is a spot check. It
-is drawn at random from the open ones, and the page hides the model's answer until the person has given one. The accuracy
-is the share of spot checks that the present model, without the item itself, answers as the person did.
+is drawn at random from the open ones, and the page hides the model's answer until the person has given one. The
+accuracy is the share of spot checks that the present model, without the item itself, answers as the person did.
 """
 
 from collections import deque

@@ -46,7 +46,7 @@ function draw(tag, attributes, text = "") {
   return node;
 }
 const percent = p => `${Math.round(100 * p)} %`;
-const sure = p => (p > 0.995 && p < 1 ? "> 99 %" : p > 0 && p < 0.005 ? "< 1 %" : percent(p));
+const sure = p => (p > 0.995 && p < 1 ? "> 99 %" : p < 0.005 ? "< 1 %" : percent(p));
 const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const hue = name => String(((state.classes.findIndex(c => c.name === name) + 1) * 137.5 + 110) % 360);
 const dot = name => make("span", { className: name === NONE ? "dot-of grey" : "dot-of", style: { "--hue": hue(name) } });

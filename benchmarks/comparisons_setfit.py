@@ -101,7 +101,7 @@ def main() -> None:
         print(title, results[title], flush=True)
     write_atomically(RESULTS, (json.dumps({"tasks": len(tasks), "tools": results}, indent=1) + "\n").encode())
     lines = ["| tool | accuracy | log-loss | ECE | s per task |", "|---|---:|---:|---:|---:|"] + [
-        f"| {title} | {f['accuracy']:.1%} | {f['log_loss']:.3f} | {f['ece']:.3f} | {f['seconds']:.1f} |"
+        f"| {title} | {100 * f['accuracy']:.1f} % | {f['log_loss']:.3f} | {f['ece']:.3f} | {f['seconds']:.1f} |"
         for title, f in results.items()
     ]
     put_into_docs("setfit", "\n".join(lines), PAGE)

@@ -69,7 +69,7 @@ def main() -> None:
         def likelihood(step: int, w: float = w, b: float = b) -> float:
             return log_likelihood_of_logs(*outputs(validation, START + 0.5 * step, w, b))
 
-        step = climb(likelihood, 10)
+        step = climb(likelihood, 30)
         found, labels = outputs(test, START + 0.5 * step, w, b)
         measures = accuracy(np.exp(found), labels), expected_calibration_error(np.exp(found), labels)
         rows.append((likelihood(step), w, b, START + 0.5 * step, *measures, log_likelihood_of_logs(found, labels)))

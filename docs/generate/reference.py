@@ -22,6 +22,28 @@ MODULES = {
     "evaluation": "Measures and paired comparison; [Evaluation](../evaluation.md) explains them.",
     "app": "Raw items in, decisions out; [Photos and sentences](../classify.md) explains it.",
 }
+# The names for whole experiments, which stand in modules below the rooms.
+EXPERIMENTS = {
+    "Train": ("runs.config.TrainingConfig", "runs.trainer.train", "runs.folder.RunFolder"),
+    "Predict with a trained run": ("runs.trained.TrainedRun", "runs.trained.Adapted", "runs.trained.Answer"),
+    "Evaluate": (
+        "evaluation.evaluate.evaluate", "evaluation.evaluate.Evaluation", "evaluation.protocols.Changes",
+        "evaluation.protocols.ProtocolSettings", "evaluation.measures.MEASURES", "evaluation.measures.Measure",
+    ),
+    "Results": (
+        "evaluation.results.Result", "evaluation.results.find_results", "evaluation.results.read_result",
+        "evaluation.paired_results.compare_results", "evaluation.paired_results.ResultComparison",
+    ),
+    "Grids": ("evaluation.grid.read_sweep", "evaluation.sweep.Sweep", "evaluation.sweep.PlannedRun"),
+    "Tables and reports": (
+        "report.tables.make_tables", "report.tables_text.render", "report.summary.summary_tables",
+        "report.findings.findings", "report.page.write_report", "report.reliability.write_reliability",
+        "report.reliability.draw_reliability",
+    ),
+    "What a method gets and gives": (
+        "task.LabelledSet", "task.Episode", "task.Prediction", "task.Space", "methods.base.QueryFunction",
+    ),
+}  # fmt: skip
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -29,6 +51,7 @@ def on_files(files: Files, config: Any) -> Files:
     pages = {
         "polyshot": _top(),
         **{name: _module(name, summary) for name, summary in MODULES.items()},
+        "experiments": _experiments(),
         "errors": _errors(),
         "commands": _commands(),
         "configuration": _configuration(),
@@ -75,6 +98,13 @@ def _home(module: ModuleType, name: str) -> str:
     source = inspect.getsource(module)
     imported = re.search(rf"from (\S+) import (?:\([^)]*?\b{name}\b|[^(\n]*\b{name}\b)", source)
     return f"{imported[1] if imported else module.__name__}.{name}"
+
+
+def _experiments() -> str:
+    parts = ["# Experiments\n", "Train, evaluate and report from Python, as the commands of the same names do.\n"]
+    for title, names in EXPERIMENTS.items():
+        parts += [f"## {title}\n", *(f"::: polyshot.{name}\n" for name in names)]
+    return "\n".join(parts)
 
 
 def _errors() -> str:

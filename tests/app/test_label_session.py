@@ -59,10 +59,13 @@ def test_every_fourth_item_is_a_spot_check_whose_guess_is_hidden(tmp_path: Path)
         check = queue[1]
         assert check["guess"] == []
         assert queue[0]["guess"]
-        label(session, check["row"], "something else")
         label(session, queue[0]["row"], "login")
-        accuracy = views.overview(session, 0.9)["accuracy"]
-        assert [(point["n_decided"], point["accuracy"]) for point in accuracy] == [(7, 0.0)]
+        label(session, check["row"], "something else")
+        session.wait()
+        point = views.overview(session, 0.9)["accuracy"][-1]
+        assert (point["n_decided"], point["n_checks"], point["accuracy"]) == (8, 1, 0.0)
+    with text_session(tmp_path / "labels.sqlite") as session:
+        assert views.overview(session, 0.9)["accuracy"][-1] == point
 
 
 def test_the_model_grows_by_new_labels_and_is_fitted_again_after_a_correction() -> None:

@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from label_sessions import label, text_session, texts
+from scipy.stats import binom
 
 from polyshot.app import Items
 from polyshot.app.labelling import store as store_module
 from polyshot.app.labelling.decisions import Decisions
-from polyshot.app.labelling.enough import SpotCheck, Stability, accuracies, verdict
+from polyshot.app.labelling.enough import Accuracy, Stability, accuracy, verdict
 from polyshot.app.labelling.session import item_keys
 from polyshot.app.labelling.store import Action, Decision, LabelStore
 from polyshot.errors import DataError, InputError
+from polyshot.estimator import OneVsEachClassifier
 
 _WRITER = """
 import os, sys
@@ -156,28 +158,34 @@ def test_undo_is_as_if_the_step_had_never_been(steps: list) -> None:
 
 def test_spot_checks_follow_corrections_and_undo() -> None:
     decisions = Decisions(["a", "b"], [None, None])
-    decisions.apply([Action(1, ("a",), Decision("class", "cat"), guess="dog")])
-    decisions.apply([Action(2, ("b",), Decision("none"), guess="none of these")])
-    assert decisions.checks == [SpotCheck(1, False), SpotCheck(2, True)]
-    decisions.apply([Action(3, ("a",), Decision("class", "dog"))])
-    assert [check.right for check in decisions.checks] == [True, True]
-    decisions.apply([Action(4, ("b",), Decision("skip"))])
-    assert decisions.checks == [SpotCheck(1, True)]
-    decisions.apply([Action(5, ("a",), None, undoes=1)])
+    decisions.apply([Action(1, ("a",), Decision("class", "cat"), spot_check=True)])
+    decisions.apply([Action(2, ("b",), Decision("none"), spot_check=True)])
+    assert decisions.checks == [0, 1]
+    decisions.apply([Action(3, ("b",), Decision("skip"))])
+    assert decisions.checks == [0]
+    decisions.apply([Action(4, ("a",), None, undoes=1)])
     assert decisions.checks == []
 
 
-def test_the_interval_is_clopper_and_pearsons_of_the_latest_fifty() -> None:
-    found = accuracies([SpotCheck(4, False)] * 30 + [SpotCheck(200, True)] * 29)
-    assert found[29][1:3] == (0.0, 0.0)
-    assert found[29].high == pytest.approx(1 - 0.05 ** (1 / 30))
-    assert found[-1].accuracy == pytest.approx(29 / 50)
-    all_right = accuracies([SpotCheck(4, True)] * 29)[-1]
-    assert (all_right.low, all_right.high) == (pytest.approx(0.05 ** (1 / 29)), 1.0)
+def test_the_accuracy_is_that_of_models_without_the_spot_check_with_clopper_and_pearsons_interval() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(24) % 3
+    X = np.eye(3)[y] + rng.normal(0, 0.6, (24, 3))
+    model, checks = OneVsEachClassifier(log_scale=1.0).fit(X, y), [1, 3, 4, 8, 9, 14, 17, 20, 23]
+    right = 0
+    for k in checks:
+        rest = np.delete(np.arange(24), k)
+        right += OneVsEachClassifier(log_scale=1.0).fit(X[rest], y[rest]).predict(X[[k]])[0] == y[k]
+    found = accuracy(30, model, checks)
+    assert 0 < right < len(checks)
+    assert found[:3] == (30, 9, pytest.approx(right / 9))
+    assert binom.sf(right - 1, 9, found.low) == pytest.approx(0.05)
+    assert binom.cdf(right, 9, found.high) == pytest.approx(0.05)
+    assert accuracy(30, model, []) is None
 
 
 def test_the_verdicts() -> None:
-    good, poor = accuracies([SpotCheck(4, True)] * 29)[-1], accuracies([SpotCheck(4, False)])[-1]
+    good, poor = Accuracy(120, 29, 1.0, 0.902, 1.0), Accuracy(8, 2, 0.5, 0.03, 0.97)
     assert verdict(None, None, 9, 0.9) == "start"
     assert verdict(good, None, 9, 0.9) == "reached"
     assert verdict(poor, None, 9, 0.9) == "go on"

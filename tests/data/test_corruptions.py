@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from polyshot.data import CORRUPTIONS, ClassSet, corrupt
-from polyshot.data.transforms import scale_characters
+from polyshot.data.transforms import IMAGENET_STD, NaturalTest, scale_characters
 
 SEVERITIES = range(1, 6)
 
@@ -111,6 +111,21 @@ def test_a_corrupted_set_corrupts_support_and_query_alike() -> None:
     assert torch.equal(clean.x, x)
     for image in noisy.x:
         assert 0.15 < (image != 128).float().mean() < 0.40
+
+
+def test_crops_are_corrupted_after_resizing_and_cropping() -> None:
+    x = torch.from_numpy(_picture(110, 96)).permute(2, 0, 1)[None].repeat(2, 1, 1, 1)
+    transform, rng = NaturalTest(84), np.random.default_rng(0)
+    clean = ClassSet("birds", x, torch.arange(2), ("a", "b"), transform)
+    noisy = clean.corrupted("gaussian_noise", 5, seed=3, crops=True)
+    seen = transform.crop(x).round().to(torch.uint8)
+    assert torch.equal(noisy.x, corrupt(seen, "gaussian_noise", 5, 3))
+    assert noisy.transform(noisy.x, rng).shape == (2, 3, 84, 84)
+    difference = clean.transform(x, rng) - noisy.transform(seen, rng)
+    assert float(difference.abs().max()) < 0.6 / 255 / min(IMAGENET_STD)  # only rounded to whole grey levels
+    characters = ClassSet("grey", x[:, :1, :28, :28], torch.arange(2), ("a", "b"), scale_characters)
+    both = [characters.corrupted("defocus_blur", 2, seed=0, crops=crops).x for crops in (False, True)]
+    assert torch.equal(*both)
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)

@@ -1,5 +1,6 @@
 """The documentation site builds without a warning, has no dead link, and asks no other server for anything."""
 
+import ast
 import importlib
 import os
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from markdown_pages import ROOT
+from markdown_pages import PAGES, ROOT, blocks
 
 for package in ("mkdocs", "material", "mkdocstrings_handlers.python"):
     pytest.importorskip(package, reason=f"{package} is not installed (pip install 'polyshot[docs]')")
@@ -77,6 +78,18 @@ def test_nothing_is_loaded_from_another_server(pages: dict[Path, Html]) -> None:
 def test_every_public_name_is_in_the_reference(module: str, pages: dict[Path, Html], site: Path) -> None:
     ends = {place.rpartition(".")[2] for place in pages[site / "reference" / f"{module}.html"].places}
     assert set(importlib.import_module(f"polyshot.{module}").__all__) - ends == set()
+
+
+def test_every_name_that_a_page_imports_is_in_the_reference(pages: dict[Path, Html], site: Path) -> None:
+    known = {place for path, page in pages.items() if path.parent == site / "reference" for place in page.places}
+    ends = {place.rpartition(".")[2] for place in known}
+    missing = set()
+    for page in PAGES:
+        code = "\n".join(block.code for block in blocks(page) if block.language == "python")
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("polyshot"):
+                missing |= {(page.name, alias.name) for alias in node.names if alias.name not in ends}
+    assert missing == set()
 
 
 def test_every_command_and_key_is_in_the_reference(site: Path) -> None:

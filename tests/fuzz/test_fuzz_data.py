@@ -22,7 +22,7 @@ from polyshot.data.images import FORMATS
 from polyshot.data.packed import read_packed, write_packed
 from polyshot.data.pickles import read_plain_pickle
 from polyshot.errors import DataError
-from polyshot.runs.trained import read_queries, read_support
+from polyshot.runs.prediction_files import read_queries, read_support
 from tests.data import official
 
 ARRAYS = {

@@ -102,3 +102,21 @@ def test_a_backbone_that_gives_vectors_can_be_passed() -> None:
     task = episode(IMAGES)
     method = RelationNet(IMAGES, Conv4(1, width=8))
     assert method.adapt(task.support, task.n_way)(task.query.x).scores.shape == (9, 3)
+
+
+def test_the_last_batch_gives_the_statistics_of_evaluation_if_asked_for() -> None:
+    torch.manual_seed(0)
+    last, running = (RelationNet(Space((1, 28, 28), 5), statistics=name) for name in ("last", "running"))
+    running.load_state_dict(last.state_dict())
+    batches = [torch.rand(6, 1, 28, 28) for _ in range(2)]
+    for method in (last, running):
+        for batch in batches:
+            features = method.backbone(batch).flatten(1)
+            method.scores(features, features[:2])
+    first = torch.nn.Sequential(*last.relation.layers[:1])
+    features = last.backbone(batches[1]).flatten(1)
+    pairs = torch.cat([features[:2].view(-1, 64, 5, 5).repeat(6, 1, 1, 1),
+                       features.view(-1, 64, 5, 5).repeat_interleave(2, 0)], 1)  # fmt: skip
+    expected = first(pairs).mean((0, 2, 3))
+    torch.testing.assert_close(last.relation.layers[1].running_mean, expected, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(running.relation.layers[1].running_mean, expected, rtol=1e-2)

@@ -72,6 +72,7 @@ def as_first_edition(run: Path) -> Path:
         del content["sha256"]
         (run / name).write_text(json.dumps(content, indent=2))
     (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log_lines(run)))
+    (run / "familiar.safetensors").unlink(missing_ok=True)
     for path in run.glob("*.safetensors"):
         tensors, record = load_checkpoint(path)
         del record["run"]

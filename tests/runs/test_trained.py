@@ -15,7 +15,7 @@ from polyshot.data.transforms import NaturalTest, scale_characters
 from polyshot.errors import DataError, InputError, TrainingError
 from polyshot.runs.folder import package_versions
 from polyshot.runs.inputs import Intake
-from polyshot.runs.trained import read_queries
+from polyshot.runs.prediction_files import read_queries
 from polyshot.runs.trainer import train
 from polyshot.task import LabelledSet, Space
 from small_runs import CHARACTERS, drawings, small, write_characters, write_embeddings
@@ -90,7 +90,14 @@ def test_the_csv_says_the_same_as_the_json_and_the_table(characters: Path, tmp_p
     with (tmp_path / "out" / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row, entry in zip(rows, predictions(tmp_path)["predictions"], strict=True):
-        assert list(row) == ["query", "predicted", "confidence", "out_of_episode_score", *(f"p({c})" for c in CLASSES)]
+        assert list(row) == [
+            "query",
+            "predicted",
+            "confidence",
+            "out_of_episode_score",
+            "familiarity",
+            *(f"p({c})" for c in CLASSES),
+        ]
         assert float(row["confidence"]) == entry["confidence"] == max(entry["probabilities"].values())
         assert {c: float(row[f"p({c})"]) for c in CLASSES} == entry["probabilities"]
         assert sum(entry["probabilities"].values()) == pytest.approx(1)

@@ -78,10 +78,12 @@ def _numbers(cells: Sequence[Any]) -> list[float]:
 def _read_parquet(path: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
     module = parquet()
     try:
-        _check_columns(path, columns, module.read_schema(path).names)
-        table: dict[str, list[Any]] = module.read_table(path, columns=list(dict.fromkeys(columns))).to_pydict()
+        names = module.read_schema(path).names
+        present = [column for column in dict.fromkeys(columns) if names.count(column) == 1]
+        table: dict[str, list[Any]] = module.read_table(path, columns=present).to_pydict()
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(f"{path}: not a readable Parquet file ({error})") from error
+    _check_columns(path, columns, names)
     return table
 
 

@@ -31,6 +31,9 @@ def evaluate(
         list[str] | None, typer.Option(help="gaussian_noise, impulse_noise or defocus_blur (default: all).")
     ] = None,
     severity: Annotated[int, typer.Option(help="Severity of the corruption, 1 to 5.")] = 5,
+    crops: Annotated[
+        bool, typer.Option("--crops", help="Corrupt the crop that the network sees, as in the paper's public code.")
+    ] = False,
     temperature: Annotated[
         bool, typer.Option("--temperature", help="Add results with a temperature fitted on validation episodes.")
     ] = False,
@@ -52,7 +55,7 @@ def evaluate(
     if corruption and not {"corruption", "all"} & set(protocols):
         raise InputError(f"--corruption belongs to --protocol corruption, not to {', '.join(protocols)}")
     names = tuple(corruption or CORRUPTIONS)
-    changes = Changes(episodes, batches, shots, ways, queries, seed, names, severity)
+    changes = Changes(episodes, batches, shots, ways, queries, seed, names, severity, crops)
     try:
         evaluation = evaluate_runs(
             runs, protocols, changes, temperature=temperature, against=against, out=out, root=root,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from polyshot.cli.options import Device
+from polyshot.system.text import printable
 
 _SHOWN = 40  # rows of the table
 _TOP = 3  # classes per row
@@ -15,33 +16,70 @@ _TOP = 3  # classes per row
 def predict(
     run: Annotated[Path, typer.Argument(help="A run folder of `polyshot train`.")],
     support: Annotated[Path, typer.Option(help="A folder with one sub-folder per class, or an npz with X and labels.")],
-    query: Annotated[Path, typer.Option(help="A folder of images, or an npz with X.")],
+    query: Annotated[Path, typer.Option(help="A folder of images, one image, or an npz with X.")],
     out: Annotated[Path, typer.Option(help="Folder for predictions.csv and predictions.json.")] = Path("."),
     seed: Annotated[int, typer.Option(min=0, help="Seed of methods that draw samples.")] = 0,
+    skip_unreadable: Annotated[
+        bool, typer.Option("--skip-unreadable", help="Leave out images that cannot be read, and name them.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite predictions that are there.")] = False,
     device: Device = None,
 ) -> None:
     """Classify queries, given a few labelled examples of each class.
 
-    Prints a table and writes a CSV and a JSON file.
+    Prints a table and writes a CSV and a JSON file. Warns if the images look like nothing that the run was trained on.
     """
     from rich.console import Console
 
-    from polyshot.runs.trained import SCORE, load, read_queries, read_support, write_predictions
+    from polyshot.app.outputs import check_free
+    from polyshot.errors import DataError
+    from polyshot.runs import prediction_files as files
+    from polyshot.runs.trained import load
 
+    if not force:
+        check_free(list(files.prediction_files(out)))
     trained = load(run, device)
-    x, labels = read_support(support)
-    queries, names = read_queries(query)
-    adapted = trained.adapt(x, labels, seed)
-    answer = adapted.predict(queries)
-    about = {"support": str(support), "query": str(query), "seed": seed}
-    files = write_predictions(out, trained, adapted, names, answer, **about)
+    examples, queries = files.read_support(support), files.read_queries(query)
+    left_out: dict[str, str] = {}
+    if skip_unreadable:
+        (examples, lost), (queries, more) = examples.readable(), queries.readable()
+        left_out = lost | more
+        if not len(examples) or not len(queries):
+            raise DataError(f"{query if len(examples) else support}: none of its images can be read")
+    adapted = trained.adapt(examples.examples, examples.names, seed)
+    answer = adapted.predict(queries.examples)
+    about = {"support": str(support), "query": str(query), "seed": seed, "left_out": left_out}
+    files.write_predictions(out, adapted, queries.names, answer, **about)
     console = Console(soft_wrap=not sys.stdout.isatty())
-    console.print(_table(names, answer))
-    if len(names) > _SHOWN:
-        typer.echo(f"{_SHOWN} of {len(names)} queries shown; all are in the files")
+    console.print(_table(queries.names, answer))
+    if len(queries) > _SHOWN:
+        typer.echo(f"{_SHOWN} of {len(queries)} queries shown; all are in the files")
     if adapted.intake.note:
         typer.echo(f"images: {adapted.intake.note}")
-    typer.echo(f"out-of-episode score: {SCORE}\nwrote {files[0]} and {files[1]}")
+    for name, reason in left_out.items():
+        typer.echo(printable(f"left out: {name}: {reason}"))
+    csv, json = files.prediction_files(out)
+    typer.echo(f"out-of-episode score: {files.SCORE}\nwrote {csv} and {json}")
+    _warn(adapted, answer)
+
+
+def _warn(adapted: Any, answer: Any) -> None:
+    """Say so if the examples and queries look like nothing that the run was trained on."""
+    import torch
+
+    from polyshot.runs.familiarity import looks_strange, n_strange
+
+    if answer.familiarity is None:
+        typer.echo("whether the run was trained on anything like this is not known: it kept nothing to compare with")
+        return
+    both = torch.cat([adapted.familiarity, answer.familiarity])
+    if looks_strange(both):
+        message = (
+            f"warning: {n_strange(both)} of {len(both)} examples and queries look like nothing that the run was "
+            f"trained on ({adapted.run.config.scenario}), so do not trust its probabilities. `polyshot classify` takes "
+            "any photos; or train a run on data like these"
+        )
+        typer.echo(printable(message), err=True)
 
 
 def _table(names: list[str], answer: Any) -> Any:

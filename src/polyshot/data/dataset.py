@@ -18,12 +18,20 @@ from polyshot.data.class_splits import Splits
 from polyshot.data.corruptions import corrupt
 from polyshot.data.images import OnProgress
 from polyshot.data.packed import Array, Packed
-from polyshot.data.transforms import NaturalTest, NaturalTrain, Transform, identity, scale_characters
+from polyshot.data.transforms import (
+    NaturalTest,
+    NaturalTrain,
+    Transform,
+    identity,
+    normalize_crops,
+    scale_characters,
+)
 from polyshot.errors import DataError, InputError
 from polyshot.task import Kind
 
 Reader: TypeAlias = Callable[[Path, int, OnProgress], Mapping[str, Array]]  # (path, size, progress) -> arrays
 _CLASSIFIER_EPOCHS: dict[Kind, int] = {"characters": 5, "natural": 400, "embeddings": 5}  # Chen et al. (2019)
+_CROPS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -170,13 +178,21 @@ class ClassSet:
         """Return the same examples as features, one row each; a sampler of equal seed draws the same episodes."""
         return replace(self, name=f"{self.name}, embedded", x=features, transform=identity)
 
-    def corrupted(self, corruption: str, severity: int, seed: int) -> "ClassSet":
-        """Return the same set with every image corrupted once, so that support and query both are."""
-        return replace(
-            self,
-            name=f"{self.name}, {corruption} {severity}",
-            x=corrupt(self.x, corruption, severity, seed),
-        )
+    def corrupted(self, corruption: str, severity: int, seed: int, crops: bool = False) -> "ClassSet":
+        """Return the same set with every image corrupted once, so that support and query both are.
+
+        `crops`: photographs are first resized and cropped to what the network sees, as in the paper's public code.
+        """
+        plain = self._cropped() if crops else self
+        x = corrupt(plain.x, corruption, severity, seed)
+        return replace(plain, name=f"{self.name}, {corruption} {severity}", x=x)
+
+    def _cropped(self) -> "ClassSet":
+        """The same test photographs at the network's size; other examples have it already."""
+        if not isinstance(self.transform, NaturalTest):
+            return self
+        crops = [self.transform.crop(part).round_().to(torch.uint8) for part in torch.split(self.x, _CROPS_AT_ONCE)]
+        return replace(self, x=torch.cat(crops), transform=normalize_crops)
 
     def rotated(self) -> "ClassSet":
         """Return four times the classes: each class turned by 0, 90, 180 and 270 degrees."""

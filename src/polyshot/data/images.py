@@ -39,23 +39,36 @@ def map_images(
     progress: OnProgress = ignore_progress,
 ) -> list[Result]:
     """Return `function` of every item, in order; one DataError names all items that failed."""
-    results: list[Result] = []
-    failures: list[str] = []
-    # Pillow releases the GIL while it decodes
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        futures = [pool.submit(function, item) for item in items]
-        for done, (future, name) in enumerate(zip(futures, names, strict=True), start=1):
-            try:
-                results.append(future.result())
-            except Exception as error:  # Pillow raises many kinds on broken files
-                failures.append(f"  {name}: {_reason(error)}")
-            progress(done, len(items))
+    results, failures = _try_all(function, items, progress)
     if failures:
-        listing = "\n".join(failures)
+        listing = "\n".join(f"  {names[row]}: {reason}" for row, reason in failures.items())
         raise DataError(
             f"{source}: {len(failures)} of {len(items)} images cannot be read; replace or delete them:\n{listing}"
         )
     return results
+
+
+def unreadable_images(files: Sequence[str | Path]) -> dict[int, str]:
+    """Return the rows of the files that are no readable images, each with the reason."""
+    return _try_all(lambda file: open_image(Path(file), "RGB").size, files, ignore_progress)[1]
+
+
+def _try_all(
+    function: Callable[[Item], Result], items: Sequence[Item], progress: OnProgress
+) -> tuple[list[Result], dict[int, str]]:
+    """What `function` returns for the items that it takes, and for each of the others the reason."""
+    results: list[Result] = []
+    failures: dict[int, str] = {}
+    # Pillow releases the GIL while it decodes
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        futures = [pool.submit(function, item) for item in items]
+        for row, future in enumerate(futures):
+            try:
+                results.append(future.result())
+            except Exception as error:  # Pillow raises many kinds on broken files
+                failures[row] = _reason(error)
+            progress(row + 1, len(items))
+    return results, failures
 
 
 def open_image(source: Path | bytes, mode: str) -> Image.Image:

@@ -50,11 +50,19 @@ class NaturalTest:
 
     def __call__(self, x: UInt8[Tensor, "n 3 h w"], rng: np.random.Generator) -> Float[Tensor, "n 3 s s"]:
         """Deterministic: `rng` is not used."""
+        return normalize(self.crop(x).div(255))
+
+    def crop(self, x: UInt8[Tensor, "n 3 h w"]) -> Float[Tensor, "n 3 s s"]:
+        """What the network sees, in pixels from 0 to 255."""
         full = uncropped(self.size)
         start = (full - self.size) // 2
         x = F.interpolate(x.to(torch.float32), size=(full, full), mode="bilinear", antialias=True)
-        crop = x[..., start : start + self.size, start : start + self.size]
-        return normalize(crop.div(255))
+        return x[..., start : start + self.size, start : start + self.size]
+
+
+def normalize_crops(x: UInt8[Tensor, "n 3 s s"], rng: np.random.Generator) -> Float[Tensor, "n 3 s s"]:
+    """Normalise images that have the network's size already."""
+    return normalize(x.to(torch.float32).div_(255))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from polyshot.estimator.explanations import Explanations
 from polyshot.estimator.fitted import FittedModel
 from polyshot.estimator.inference import INFERENCES, ChainOptions, Inferred, Start, Weights
 from polyshot.estimator.inputs import checked_rows, joined_labels, weighted_rows
+from polyshot.estimator.labelling import Labelling
 from polyshot.estimator.memory import resources
 from polyshot.estimator.pool import check_unlabeled, labelled_and_pool, pool_of, unlabelled_rows
 from polyshot.estimator.projection import n_features
@@ -29,7 +30,7 @@ from polyshot.gp import KernelMatrix
 _LARGEST_LOG_SCALE = 20.0  # exp(20) leaves half of the digits of a double
 
 
-class OneVsEachClassifier(Explanations, Decisions, Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class OneVsEachClassifier(Labelling, Explanations, Decisions, Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian-process classifier for embeddings with 1 to 50 labels per class; nothing needs tuning.
 
     Class logits have GP priors under the one-vs-each likelihood (Snell & Zemel, ICLR 2021). Probabilities are the

@@ -79,7 +79,7 @@ def _csv(comparisons: Sequence[ResultComparison]) -> str:
     """One line per pair and measure."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    place = ("protocol", "corruption", "severity", "ways", "shots")
+    place = ("protocol", "corruption", "severity", "crops", "ways", "shots")
     head = ["run", "against", "scenario", *place, "measure", "difference", "low", "high", "p_value", "exact"]
     writer.writerow([*head, "episodes"])
     for c in comparisons:

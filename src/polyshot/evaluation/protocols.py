@@ -52,6 +52,8 @@ class Changes:
     corruptions : sequence of str
     severity : int
         1 to 5.
+    crops : bool
+        Corrupt the crop that the network sees, as the paper's public code does, and not the whole image.
     """
 
     episodes: int | None = None
@@ -62,6 +64,7 @@ class Changes:
     seed: int = 0
     corruptions: Sequence[str] = tuple(CORRUPTIONS)
     severity: int = 5
+    crops: bool = False
 
 
 class Chunk(NamedTuple):
@@ -89,6 +92,8 @@ class ProtocolSettings:
     seed : int
     corruption : str, optional
     severity : int, optional
+    crops : bool
+        Whether the crop that the network sees was corrupted, and not the whole image.
     """
 
     protocol: str
@@ -100,18 +105,22 @@ class ProtocolSettings:
     seed: int
     corruption: str | None = None
     severity: int | None = None
+    crops: bool = False
 
     @property
     def name(self) -> str:
         """Name of the result file, without its ending."""
-        return self.protocol if self.corruption is None else f"{self.protocol}-{self.corruption}-{self.severity}"
+        if self.corruption is None:
+            return self.protocol
+        return f"{self.protocol}-{self.corruption}-{self.severity}" + ("-crops" if self.crops else "")
 
     @property
     def condition(self) -> str:
         """What was done to the images, for people."""
         if self.corruption is None:
             return "no corruption"
-        return f"{self.corruption.replace('_', ' ')}, severity {self.severity}"
+        crops = " at the network's size" if self.crops else ""
+        return f"{self.corruption.replace('_', ' ')}{crops}, severity {self.severity}"
 
     @property
     def n_episodes(self) -> int:
@@ -144,7 +153,7 @@ class ProtocolSettings:
         """Arguments of ClassSet.corrupted; None if images stay as they are."""
         if self.corruption is None:
             return None
-        return {"corruption": self.corruption, "severity": self.severity, "seed": self.seed}
+        return {"corruption": self.corruption, "severity": self.severity, "seed": self.seed, "crops": self.crops}
 
     def chunks(self) -> list[Chunk]:
         """All episodes in order, each batch in pieces of at most 100."""
@@ -176,7 +185,8 @@ def plan(protocol: str, config: TrainingConfig, changes: Changes) -> list[Protoc
         return [ProtocolSettings(**settings)]
     for corruption in changes.corruptions:  # checks name and severity; there is no image to corrupt
         corrupt(torch.empty((0, 1, 1, 1), dtype=torch.uint8), corruption, changes.severity, 0)
-    return [ProtocolSettings(**settings, corruption=c, severity=changes.severity) for c in changes.corruptions]
+    settings |= {"severity": changes.severity, "crops": changes.crops}
+    return [ProtocolSettings(**settings, corruption=c) for c in changes.corruptions]
 
 
 def temperature_settings(settings: ProtocolSettings) -> ProtocolSettings:

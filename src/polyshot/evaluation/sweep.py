@@ -46,7 +46,7 @@ class Evaluation:
         Add results with a fitted temperature.
     workers : int
         Processes per evaluation.
-    episodes, batches, shots, ways, queries, seed, corruptions, severity
+    episodes, batches, shots, ways, queries, seed, corruptions, severity, crops
         What differs from the protocols, as in `Changes`.
     """
 
@@ -62,6 +62,7 @@ class Evaluation:
     seed: int = _at_least(0, 0)
     corruptions: list[str] = field(default_factory=lambda: list(CORRUPTIONS))
     severity: int = _at_least(1, 5)
+    crops: bool = False
 
     def plan(self, config: TrainingConfig) -> list[ProtocolSettings]:
         """Return the settings of all protocols for a run."""

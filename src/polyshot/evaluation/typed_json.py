@@ -85,11 +85,12 @@ def _array(hint: Any, value: Any, where: str) -> Any:
     whole = "float64" not in hint.dtypes
     try:
         array = np.array(value, dtype=object)
-        _check(all(type(x) is int or (not whole and type(x) in (float, NoneType)) for x in array.flat), where,
-               f"a list of {'whole ' * whole}numbers", value)  # fmt: skip
-        return array.astype(np.int64 if whole else np.float64)
+        numbers = all(type(x) is int or (not whole and type(x) in (float, NoneType)) for x in array.flat)
+        result = array.astype(np.int64 if whole else np.float64) if numbers else None
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{where} must be a list of numbers, with rows of equal length") from error
+    _check(numbers, where, f"a list of {'whole ' * whole}numbers", value)
+    return result
 
 
 def _check_shape(hint: Any, array: Any, lengths: dict[str, int], where: str) -> None:

@@ -21,6 +21,7 @@ from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_
 from polyshot.gp.inference.tied_conditional import TiedConditional
 from polyshot.gp.inference.tied_propagation import KernelMatrix, TiedPropagation, fit_tied_propagation
 from polyshot.gp.inference.variational import Variational, elbo, fit_variational, variational_start
+from polyshot.gp.informative import most_informative
 from polyshot.gp.kernels import (
     KERNELS,
     RBF,
@@ -125,6 +126,7 @@ __all__ = [
     "make_kernel",
     "marginal_likelihood",
     "misfits",
+    "most_informative",
     "nearest_neighbours",
     "one_hot",
     "polya_gamma_mean",

@@ -36,6 +36,9 @@ class RelationNet(FewShotMethod):
         "mse" is the squared error of scores between 0 and 1, "softmax" the cross-entropy of scores without a sigmoid.
     network : {"two-pools", "conv4"}
         The default backbone: the original's, whose last two blocks do not pool, or Conv4 without flattening.
+    statistics : {"running", "last"}
+        What the relation module's batch normalisation uses in evaluation: running averages, or the statistics of the
+        last training batch, as the public code does.
     init : {"torch", "he-fan-out"}
         How the convolutions of the default backbone and of the relation module start: as torch's default, or as in the
         paper's public code.
@@ -46,7 +49,7 @@ class RelationNet(FewShotMethod):
         'Sung, Yang, Zhang, Xiang, Torr & Hospedales, "Learning to Compare: Relation Network for Few-Shot Learning", '
         "CVPR 2018"
     )
-    paper_options: ClassVar[Mapping[str, Any]] = {"init": "he-fan-out"}
+    paper_options: ClassVar[Mapping[str, Any]] = {"statistics": "last", "init": "he-fan-out"}
 
     def __init__(
         self,
@@ -55,14 +58,15 @@ class RelationNet(FewShotMethod):
         *,
         loss: Literal["mse", "softmax"] = "mse",
         network: Literal["two-pools", "conv4"] = "two-pools",
+        statistics: Literal["running", "last"] = "running",
         init: Init = "torch",
     ) -> None:
-        self.check_choices(loss=loss, network=network)
+        self.check_choices(loss=loss, network=network, statistics=statistics)
         if backbone is None and network == "conv4" and space.kind != "embeddings":
             backbone = Conv4(space.shape[0], flatten=False, init=init)
         super().__init__(space, backbone, init)
         self.loss_type = loss
-        self.relation = RelationModule(feature_shape(self.backbone, space))
+        self.relation = RelationModule(feature_shape(self.backbone, space), 1.0 if statistics == "last" else 0.1)
         initialise(self.relation, init)
 
     @classmethod
@@ -100,7 +104,7 @@ class RelationNet(FewShotMethod):
 class RelationModule(nn.Module):
     """Two convolution blocks and two linear layers on the maps of each pair; feature vectors are 1x1 maps."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], momentum: float = 0.1) -> None:
         super().__init__()
         self.map_shape = (*shape, 1, 1)[:3]
         channels, *side = self.map_shape
@@ -112,7 +116,7 @@ class RelationModule(nn.Module):
             pool = [min(2, s) for s in side]
             blocks += [
                 nn.Conv2d(n_channels, _WIDTH, (kernel[0], kernel[1]), padding="same" if padded else 0),
-                nn.BatchNorm2d(_WIDTH),
+                nn.BatchNorm2d(_WIDTH, momentum=momentum),
                 nn.ReLU(),
                 nn.MaxPool2d((pool[0], pool[1])),
             ]

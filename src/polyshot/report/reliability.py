@@ -47,7 +47,7 @@ def write_reliability(results: Sequence[Result], folder: Path) -> list[Path]:
     return written
 
 
-def draw_reliability(results: Mapping[str, Result], fewest: int = 1, highlighted: Collection[str] = ()) -> Figure:
+def draw_reliability(results: Mapping[str, Result], fewest: int = 30, highlighted: Collection[str] = ()) -> Figure:
     """Draw accuracy against confidence, with the share of the queries in each bin, one diagram per result.
 
     Parameters
@@ -55,7 +55,7 @@ def draw_reliability(results: Mapping[str, Result], fewest: int = 1, highlighted
     results : mapping from str to Result
         Results with reliability bins, by title.
     fewest : int
-        A bin with fewer queries has no dot.
+        A bin with fewer queries has no dot, because its accuracy is mostly chance.
     highlighted : collection of str
         Titles that are drawn in another colour.
     """

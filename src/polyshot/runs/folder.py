@@ -7,6 +7,7 @@
 | `log.jsonl` | one line per epoch | a checksum per line, which covers all lines before it |
 | `best.safetensors` | the weights with the best validation accuracy | its checksum, and that of `config.json` |
 | `last.safetensors` | the whole state, to resume from, with the log | its checksum, and that of `config.json` |
+| `familiar.safetensors` | what examples look like to the best weights | its checksum, and that of the weights |
 
 `config.json` is written last, so a folder that has one also has a `last.safetensors`. The first edition of polyshot
 wrote no checksums into JSON files and did not tie checkpoints to the configuration; its folders can still be read.
@@ -25,10 +26,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from polyshot.data import Scenario
 from polyshot.errors import DataError, InputError, TrainingError
 from polyshot.methods import FewShotMethod
 from polyshot.methods.backbones import build_backbone
 from polyshot.runs.config import TrainingConfig
+from polyshot.runs.familiarity import Familiarity
 from polyshot.runs.history import check_entry, format_log, has_ended, parse_log, validation_accuracies
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.files import write_atomically
@@ -37,8 +40,8 @@ from polyshot.system.sealed import digest, read_sealed, write_sealed
 from polyshot.task import Space
 
 _PACKAGES = ("polyshot", "torch", "numpy", "numba", "polyagamma", "safetensors")
-_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST = (
-    "config.json", "environment.json", "log.jsonl", "best.safetensors", "last.safetensors",
+_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST, _FAMILIAR = (
+    "config.json", "environment.json", "log.jsonl", "best.safetensors", "last.safetensors", "familiar.safetensors",
 )  # fmt: skip
 _FROM_SCRATCH = "restore it from a copy, or delete the folder and train from scratch"
 _MOST_NUMBERS = 2**24  # of one example
@@ -100,9 +103,9 @@ class RunFolder:
     @property
     def history(self) -> list[dict[str, Any]]:
         """The log, one entry per epoch; empty if there is none yet."""
-        path = self.path / _LOG
+        path, unchecked = self.path / _LOG, self._is_first_edition
         try:
-            return parse_log(path.read_bytes() if path.exists() else b"", unchecked=self._is_first_edition)
+            return parse_log(path.read_bytes() if path.exists() else b"", unchecked=unchecked)
         except ValueError as error:
             raise TrainingError(
                 f"{path}: damaged ({error}); `polyshot train --out {self.path}` restores it, and --unfinished "
@@ -171,7 +174,7 @@ class RunFolder:
         """Keep other processes from training in this folder, and tidy up after killed ones."""
         if self.path.exists() and not self.path.is_dir():
             raise TrainingError(f"{self.path}: is a file; name a folder for the run")
-        names = (_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST)
+        names = (_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST, _FAMILIAR)
         with only_writer(self.path / ".lock", *(self.path / name for name in names)):
             yield
 
@@ -216,6 +219,22 @@ class RunFolder:
     def save_last(self, state: Checkpoint) -> None:
         """Write the whole state."""
         save_checkpoint(self.path / _LAST, state.tensors, {**state.record, "run": self._digest})
+
+    def remember(self, scenario: Scenario, device: torch.device) -> None:
+        """Keep how examples look to the best weights, so that a prediction can tell strange ones."""
+        method, _ = self.load_method()
+        if (found := Familiarity.of(method.to(device), scenario, device)) is not None:
+            tensors = {"trained": found.trained.half(), "usual": found.usual}
+            save_checkpoint(self.path / _FAMILIAR, tensors, {"weights": self.weights_digest})
+
+    def familiar(self) -> Familiarity | None:
+        """How examples look to the best weights; None if the run has not ended, or its method cannot tell."""
+        if not (self.path / _FAMILIAR).is_file():
+            return None
+        tensors, record = load_checkpoint(self.path / _FAMILIAR)
+        if record.get("weights") != self.weights_digest:
+            return None  # training went on since
+        return Familiarity(tensors["trained"].float(), tensors["usual"])
 
     def write_history(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Write the log, unless it is there already."""

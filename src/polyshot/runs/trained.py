@@ -1,9 +1,5 @@
-"""Predict with a trained run: `polyshot.load("runs/x").adapt(x, y).predict(x_new)`, and the same for files."""
+"""Predict with a trained run: `polyshot.load("runs/x").adapt(x, y).predict(x_new)`."""
 
-import csv
-import io
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,22 +9,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from polyshot.data.npz import read_arrays
-from polyshot.data.packed import Packed, read_packed
-from polyshot.data.sets.folder import class_files, image_files
-from polyshot.errors import DataError, InputError
+from polyshot.errors import InputError
 from polyshot.methods import FewShotMethod, Predictor
 from polyshot.runs.config import TrainingConfig
 from polyshot.runs.distributed import find_device
-from polyshot.runs.folder import RunFolder, package_versions
+from polyshot.runs.familiarity import Familiarity, features_of
+from polyshot.runs.folder import RunFolder
 from polyshot.runs.inputs import Examples, Intake
-from polyshot.system.files import write_atomically
-from polyshot.system.text import csv_cell
 from polyshot.task import LabelledSet
 
 _AT_ONCE = 512  # queries read and predicted at a time
-
-SCORE = "minus the largest class score; the higher it is, the less the query looks like any class of the support set"
 
 
 @dataclass(frozen=True)
@@ -43,11 +33,15 @@ class Answer:
         The method's score of each class; for a GP method the posterior mean logit.
     class_names : tuple
         The label of each column.
+    familiarity : Tensor [Q] or None
+        For each query the share of the run's validation examples that are at least as far from its training examples:
+        small for a query that looks like nothing that the run was trained on. None if the run cannot tell.
     """
 
     log_probs: Float[Tensor, "q c"]
     scores: Float[Tensor, "q c"]
     class_names: tuple[Any, ...]
+    familiarity: Float[Tensor, "q"] | None = None
 
     @property
     def probabilities(self) -> Float[Tensor, "q c"]:
@@ -82,14 +76,17 @@ class Adapted:
         The method, conditioned on the support set.
     intake : Intake
         How examples are brought into the network's form.
-    device : torch.device
-        Where predictions are computed.
+    run : TrainedRun
+        The run.
+    familiarity : Tensor [N] or None
+        As in `Answer`, of the examples of the support set.
     """
 
     class_names: tuple[Any, ...]
     predictor: Predictor
     intake: Intake
-    device: torch.device
+    run: "TrainedRun"
+    familiarity: Float[Tensor, "n"] | None
 
     def predict(self, x: Examples) -> Answer:
         """Predict queries.
@@ -105,12 +102,14 @@ class Adapted:
         """
         if not len(x):
             raise InputError("there is no query; at least one is needed")
-        parts = [
-            self.predictor(self.intake(x[first : first + _AT_ONCE]).to(self.device))
-            for first in range(0, len(x), _AT_ONCE)
-        ]
-        log_probs, scores = torch.cat([p.log_probs for p in parts]), torch.cat([p.scores for p in parts])
-        return Answer(log_probs.cpu(), scores.cpu(), self.class_names)
+        answers = [self._predict(self.intake(x[first : first + _AT_ONCE])) for first in range(0, len(x), _AT_ONCE)]
+        log_probs, scores = (torch.cat([getattr(a, name) for a in answers]) for name in ("log_probs", "scores"))
+        familiar = [a.familiarity for a in answers if a.familiarity is not None]
+        return Answer(log_probs, scores, self.class_names, torch.cat(familiar) if familiar else None)
+
+    def _predict(self, x: Tensor) -> Answer:
+        prediction = self.predictor(x.to(self.run.device))
+        return Answer(prediction.log_probs.cpu(), prediction.scores.cpu(), self.class_names, self.run.familiarity_of(x))
 
 
 @dataclass(frozen=True)
@@ -129,6 +128,8 @@ class TrainedRun:
         The log entry of the epoch that the weights are from.
     device : torch.device
         Where predictions are computed.
+    familiar : Familiarity or None
+        How examples look to the network; None if the run cannot tell strange ones.
     """
 
     path: Path
@@ -136,6 +137,7 @@ class TrainedRun:
     config: TrainingConfig
     best: dict[str, Any]
     device: torch.device
+    familiar: Familiarity | None
 
     def adapt(self, x: Examples, y: Any, seed: int = 0) -> Adapted:
         """Condition the method on a support set of two classes or more.
@@ -164,8 +166,15 @@ class TrainedRun:
             raise InputError(f"a support set needs two classes or more; this one has {list(class_names)}")
         intake = Intake.fitting(self.method.space, x)
         targets = torch.tensor([class_names.index(label) for label in labels], device=self.device)
-        support = LabelledSet(intake(x).to(self.device), targets)
-        return Adapted(class_names, self.method.adapt(support, len(class_names), seed), intake, self.device)
+        inputs = intake(x)
+        predictor = self.method.adapt(LabelledSet(inputs.to(self.device), targets), len(class_names), seed)
+        return Adapted(class_names, predictor, intake, self, self.familiarity_of(inputs))
+
+    def familiarity_of(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n"] | None:
+        """As in `Answer`, of examples in the network's form."""
+        if self.familiar is None:
+            return None
+        return self.familiar.p_values(features_of(self.method, x, self.device))
 
 
 def load(path: Path | str, device: str | None = None) -> TrainedRun:
@@ -189,67 +198,4 @@ def load(path: Path | str, device: str | None = None) -> TrainedRun:
     """
     folder, place = RunFolder(path), find_device(device)
     method, best = folder.load_method()
-    return TrainedRun(folder.path, method.to(place), folder.config, best, place)
-
-
-def read_support(path: Path) -> tuple[Examples, list[str]]:
-    """Read labelled examples: a folder with one sub-folder per class, or a packed npz (label -1 is left out)."""
-    if path.is_dir():
-        files = class_files(path)
-        return [f for members in files.values() for f in members], [name for name in files for _ in files[name]]
-    packed = read_packed(path)
-    rows = np.flatnonzero(packed.labels >= 0)
-    return packed.examples(rows), [packed.class_names[label] for label in packed.labels[rows]]
-
-
-def read_queries(path: Path) -> tuple[Examples, list[str]]:
-    """Read queries and their names: a folder of images, also in sub-folders, or an npz, whose labels are not used."""
-    if path.is_dir():
-        files = image_files(path)
-        if not files:
-            raise DataError(f"{path}: holds no images to predict")
-        return files, [file.relative_to(path).as_posix() for file in files]
-    arrays = read_arrays(path)
-    examples = next((arrays[field] for field in ("X", "images") if field in arrays), None)
-    if examples is not None and not len(examples):
-        raise DataError(f"{path}: holds no query")
-    if examples is not None:
-        arrays |= {"labels": np.zeros(len(examples), np.int64), "class_names": np.array(["unknown"])}
-    packed = Packed(path, arrays)
-    return packed.examples(np.arange(len(packed))), [f"row {row}" for row in range(len(packed))]
-
-
-def write_predictions(
-    out: Path, run: TrainedRun, adapted: Adapted, names: Sequence[str], answer: Answer, **about: Any
-) -> tuple[Path, Path]:
-    """Write predictions.csv and predictions.json into the folder `out`; `about` goes into the JSON."""
-    rows = [
-        [name, label, float(confidence), float(score), *probabilities]
-        for name, label, confidence, score, probabilities in zip(
-            names, answer.labels, answer.confidence, answer.out_of_episode, answer.probabilities.tolist(), strict=True
-        )
-    ]
-    head = ["query", "predicted", "confidence", "out_of_episode_score"]
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow([*head, *(csv_cell(f"p({name})") for name in answer.class_names)])
-    writer.writerows([csv_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    content = {
-        "run": str(run.path),
-        "configuration": run.config.as_dict(),
-        "packages": package_versions(),
-        "classes": answer.class_names,
-        "out_of_episode_score": SCORE,
-        "images": adapted.intake.note,
-        **about,
-        "predictions": [
-            dict(zip(head, row, strict=False))
-            | {"probabilities": dict(zip(answer.class_names, row[len(head) :], strict=True))}
-            for row in rows
-        ],
-    }
-    files = out / "predictions.csv", out / "predictions.json"
-    write_atomically(files[0], table.getvalue().encode())
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(files[1], text.encode(errors="backslashreplace"))  # as JSON escapes what is no UTF-8
-    return files
+    return TrainedRun(folder.path, method.to(place), folder.config, best, place, folder.familiar())

@@ -201,6 +201,8 @@ def train(
                 first="(the first step after an installation compiles for up to a minute)",
             ) as bar:  # fmt: skip
                 _run(trainer, sampler, validation, team, folder, bar, callbacks)
+            if team.leads:
+                folder.remember(scenario, place)
     return out
 
 

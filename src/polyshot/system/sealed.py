@@ -27,11 +27,13 @@ def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
 def read_sealed(path: Path, most_bytes: int = _MOST_BYTES) -> tuple[dict[str, Any], bool]:
     """Read a JSON object and verify its checksum; also return whether it has one (the first edition wrote none)."""
     try:
-        if path.stat().st_size > most_bytes:
-            raise DataError(f"{path}: larger than {most_bytes} bytes, so it was not written by polyshot")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes() if path.stat().st_size <= most_bytes else None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    if text is None:
+        raise DataError(f"{path}: larger than {most_bytes} bytes, so it was not written by polyshot")
+    try:
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged, not a JSON file ({error}); restore it from a copy") from error
     if not isinstance(content, dict):

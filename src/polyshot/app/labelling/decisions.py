@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from polyshot.app.labelling.enough import SpotCheck
 from polyshot.app.labelling.store import Action, Decision
 from polyshot.errors import DataError
 
@@ -78,10 +77,10 @@ class Decisions:
         return {row: answer for row, answer in found.items() if answer is not None}
 
     @property
-    def checks(self) -> list[SpotCheck]:
-        """The spot checks, by what holds now: correcting a label corrects them too."""
+    def checks(self) -> list[int]:
+        """The rows that are spot checks and have an answer."""
         answers = self.answers
-        return [SpotCheck(n, guess == answers[row]) for n, row, guess in self._guesses if row in answers]
+        return [row for row in self._checks if row in answers]
 
     def rows_of(self, action: Action) -> list[int]:
         """The rows of an action; items that are no longer among the data are left out."""
@@ -95,7 +94,7 @@ class Decisions:
     def _replay(self) -> None:
         self.current = dict(self._start)
         self.confirmed: set[int] = set()
-        self._guesses: list[tuple[int, int, str]] = []
+        self._checks: list[int] = []
         self._named = dict.fromkeys(decision.label for decision in self._start.values() if decision.label)
         for action in self._actions:
             self._take(action)
@@ -108,5 +107,5 @@ class Decisions:
             same = action.decision.answer is not None and self.current.get(row) == action.decision
             (self.confirmed.add if same else self.confirmed.discard)(row)
             self.current[row] = action.decision
-            if action.guess is not None:
-                self._guesses.append((len(self.current), row, action.guess))
+            if action.spot_check:
+                self._checks.append(row)

@@ -1,7 +1,8 @@
 """How good the answers are by now, and whether it is enough.
 
 The labels themselves cannot tell: they were asked for because they are hard. So every fourth item is a spot check. It
-is drawn at random from the open ones, and the model's answer, which the page hides, is compared with the person's.
+is drawn at random from the open ones, and the page hides the model's answer until the person has given one. The accuracy
+is the share of spot checks that the present model, without the item itself, answers as the person did.
 """
 
 from collections import deque
@@ -12,40 +13,49 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
+from polyshot.estimator import OneVsEachClassifier
+from polyshot.gp import leave_one_out_of_all
+
 Verdict: TypeAlias = Literal["start", "go on", "stable", "reached", "done"]
 
 CHECK_EVERY = 4  # items
-_WINDOW = 50  # latest spot checks that count: earlier ones tested a model that knew less
 _TAIL = 0.05  # on each side of the interval
 _STABLE_LABELS, _STABLE_SHARE = 20, 0.01  # so many decisions that change fewer answers are a sign to stop
 
 
-class SpotCheck(NamedTuple):
-    """One comparison, made when so many items were decided."""
-
-    n_decided: int
-    right: bool
-
-
 class Accuracy(NamedTuple):
-    """The share of right answers after so many decisions, with its 90 % interval."""
+    """The expected share of right answers after so many decisions, with its 90 % interval, from so many spot checks."""
 
     n_decided: int
+    n_checks: int
     accuracy: float
     low: float
     high: float
 
 
-def accuracies(checks: Sequence[SpotCheck]) -> list[Accuracy]:
-    """The accuracy after every spot check, from the latest 50, with Clopper and Pearson's interval."""
-    found = []
-    for last, check in enumerate(checks, start=1):
-        window = [c.right for c in checks[max(0, last - _WINDOW) : last]]
-        n, right = len(window), sum(window)
-        low = float(beta.ppf(_TAIL, right, n - right + 1)) if right else 0.0
-        high = float(beta.ppf(1 - _TAIL, right + 1, n - right)) if right < n else 1.0
-        found.append(Accuracy(check.n_decided, right / n, low, high))
-    return found
+def accuracy(n_decided: int, model: OneVsEachClassifier, examples: Sequence[int]) -> Accuracy | None:
+    """The accuracy by the spot checks among the model's examples, with Clopper and Pearson's interval.
+
+    Parameters
+    ----------
+    n_decided : int
+    model : OneVsEachClassifier
+    examples : sequence of int
+        Which examples are spot checks, by their numbers in the order of `fit` and every `add` since.
+
+    Returns
+    -------
+    Accuracy or None
+        None if there is no spot check.
+    """
+    if not examples:
+        return None
+    fitted = model.fitted_
+    right = leave_one_out_of_all(fitted.posterior).numpy().argmax(1) == fitted.examples.labels
+    k, n = int(right[np.isin(fitted.examples.rows, examples)].sum()), len(examples)
+    low = float(beta.ppf(_TAIL, k, n - k + 1)) if k else 0.0
+    high = float(beta.ppf(1 - _TAIL, k + 1, n - k)) if k < n else 1.0
+    return Accuracy(n_decided, n, k / n, low, high)
 
 
 class Stability:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering
 
+from polyshot.app.labelling.enough import Accuracy, accuracy
 from polyshot.app.labelling.ranking import next_to_label
 from polyshot.estimator import OneVsEachClassifier
 
@@ -38,12 +39,14 @@ class Learned:
         Their class probabilities.
     order : list of int
         Open rows to ask about next, the one most worth it first.
+    accuracy : Accuracy or None
+        What is to be expected of the answers; None while there is no spot check.
     suspects : list of (int, float)
         Rows whose label does not fit the others, with its probability.
     strangers : list of list of int
         Open rows unlike all examples, in groups of similar ones.
     complete : bool
-        Whether suspects and strangers are of this version too, and not of the one before.
+        Whether accuracy, suspects and strangers are of this version too, and not of the one before.
     """
 
     version: int
@@ -52,6 +55,7 @@ class Learned:
     rows: NDArray[np.int64]
     probabilities: NDArray[np.float64]
     order: Sequence[int]
+    accuracy: Accuracy | None = None
     suspects: Sequence[tuple[int, float]] = ()
     strangers: Sequence[Sequence[int]] = ()
     complete: bool = False
@@ -93,11 +97,14 @@ def answer_open(
     learned = Learned(version, labels, model, rows, probabilities, order)
     if before is None or model is None:
         return learned
-    return replace(learned, suspects=before.suspects, strangers=before.strangers)
+    return replace(learned, accuracy=before.accuracy, suspects=before.suspects, strangers=before.strangers)
 
 
-def look_closer(X: NDArray[np.float32], learned: Learned, confirmed: set[int]) -> Learned:
-    """The same with the suspects and the strangers, which may come a moment later."""
+def look_closer(X: NDArray[np.float32], learned: Learned, confirmed: set[int], checks: Sequence[int]) -> Learned:
+    """The same with the accuracy, the suspects and the strangers, which may come a moment later.
+
+    Rows in `confirmed` are no suspects; `checks` are the spot checks.
+    """
     model = learned.model
     if model is None:
         return replace(learned, complete=True)
@@ -109,7 +116,9 @@ def look_closer(X: NDArray[np.float32], learned: Learned, confirmed: set[int]) -
         if p < _SUSPECT and examples[place] not in confirmed
     ]
     strangers = _strangers(X, learned, model)
-    return replace(learned, suspects=suspects[:_MOST_SUSPECTS], strangers=strangers, complete=True)
+    place_of = {row: place for place, row in enumerate(examples)}
+    found = accuracy(len(X) - len(learned.rows), model, [place_of[row] for row in checks])
+    return replace(learned, accuracy=found, suspects=suspects[:_MOST_SUSPECTS], strangers=strangers, complete=True)
 
 
 def _grown(X: NDArray[np.float32], labels: Mapping[int, str], before: Learned | None) -> OneVsEachClassifier:

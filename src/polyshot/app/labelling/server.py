@@ -5,6 +5,7 @@ import json
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any
@@ -80,7 +81,8 @@ class Server:
 
     def run(self) -> None:
         """Serve until Ctrl-C or SIGTERM."""
-        self._uvicorn.run([self._socket])
+        with suppress(KeyboardInterrupt):  # uvicorn raises it again after it has ended in good order
+            self._uvicorn.run([self._socket])
 
     def stop(self) -> None:
         """End `run`, from any thread."""

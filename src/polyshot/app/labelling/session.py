@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from polyshot.app.items import Items
 from polyshot.app.labelling.decisions import Decisions
-from polyshot.app.labelling.enough import CHECK_EVERY, Stability
+from polyshot.app.labelling.enough import CHECK_EVERY, Accuracy, Stability
 from polyshot.app.labelling.learning import N_NEXT, Learned, answer_open, look_closer
 from polyshot.app.labelling.ranking import first_to_label
 from polyshot.app.labelling.store import Action, Decision, LabelStore, check_class_name
@@ -77,6 +77,7 @@ class Session:
         try:
             self._decisions.apply(self._store.actions())
             self._check_same_data()
+            self._growth = {point.n_decided: point for point in self._store.growth()}
         except BaseException:
             self._store.close()
             raise
@@ -105,6 +106,12 @@ class Session:
     def reading(self) -> threading.Condition:
         """A context in which nothing changes."""
         return self._changed
+
+    @property
+    def growth(self) -> list[Accuracy]:
+        """How the accuracy grew, up to the present number of decisions."""
+        now = len(self._decisions.current)
+        return [self._growth[n] for n in sorted(self._growth) if n <= now]
 
     @property
     def spot_check(self) -> int | None:
@@ -138,10 +145,7 @@ class Session:
                 raise Stale
             if decision.label is not None and decision.label not in now.classes and len(now.classes) >= _MOST_CLASSES:
                 raise InputError(f"there are {_MOST_CLASSES} classes already, which is the most")
-            guess = self.learned.guess(rows[0]) if list(rows) == [self.spot_check] else {}
-            self._add(
-                [self._keys[row] for row in rows], decision, guess=max(guess, key=guess.__getitem__) if guess else None
-            )
+            self._add([self._keys[row] for row in rows], decision, spot_check=list(rows) == [self.spot_check])
 
     def rename(self, old: str, new: str, seen: int) -> None:
         """Give all items of one class to another, which may exist already."""
@@ -191,9 +195,9 @@ class Session:
         self.close()
 
     def _add(
-        self, items: Sequence[str], decision: Decision | None, *, guess: str | None = None, undoes: int | None = None
+        self, items: Sequence[str], decision: Decision | None, *, spot_check: bool = False, undoes: int | None = None
     ) -> None:
-        action = Action(self._decisions.version + 1, tuple(items), decision, guess, undoes)
+        action = Action(self._decisions.version + 1, tuple(items), decision, spot_check, undoes)
         self._store.add(action)
         self._decisions.apply([action])
         self._tell()
@@ -213,11 +217,12 @@ class Session:
                     return
                 version, labels = self._decisions.version, self._decisions.answers
                 decided, confirmed = set(self._decisions.current), set(self._decisions.confirmed)
+                checks = self._decisions.checks
             try:
                 answers = answer_open(self.vectors, version, labels, decided, self._first, self.learned)
                 self._publish(answers, len(decided))
                 if self._decisions.version == version:
-                    self._publish(look_closer(self.vectors, answers, confirmed), len(decided))
+                    self._publish(look_closer(self.vectors, answers, confirmed, checks), len(decided))
             except Exception as error:  # shown on the page: the labels are safe, only the answers are old
                 with self._changed:
                     self.learned = replace(self.learned, version=version, complete=True)
@@ -231,6 +236,10 @@ class Session:
         with self._changed:
             self.learned, self.problem = learned, None
             self.stability.add(n_decided, answers)
+            point = learned.accuracy
+            if learned.complete and point is not None and self._growth.get(point.n_decided) != point:
+                self._growth[point.n_decided] = point
+                self._store.add_growth(point)
             self._tell()
 
     def _check_same_data(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from polyshot.app.labelling.enough import Accuracy
 from polyshot.errors import DataError, InputError
 from polyshot.system.text import printable
 
@@ -23,10 +24,14 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_FORMAT};
 CREATE TABLE source (kind TEXT NOT NULL, name TEXT NOT NULL);
 CREATE TABLE actions (
-    version INTEGER PRIMARY KEY, at TEXT NOT NULL, decision TEXT, class TEXT, guess TEXT,
+    version INTEGER PRIMARY KEY, at TEXT NOT NULL, decision TEXT, class TEXT, spot_check INTEGER NOT NULL,
     undoes INTEGER REFERENCES actions
 );
 CREATE TABLE items (version INTEGER NOT NULL REFERENCES actions, item TEXT NOT NULL);
+CREATE TABLE growth (
+    n_decided INTEGER PRIMARY KEY, n_checks INTEGER NOT NULL, accuracy REAL NOT NULL, low REAL NOT NULL,
+    high REAL NOT NULL
+);
 """
 
 
@@ -71,8 +76,8 @@ class Action:
         What was decided about, by their keys.
     decision : Decision or None
         None if the step undoes another.
-    guess : str or None
-        What the model answered, if the item was a spot check.
+    spot_check : bool
+        Whether the item was drawn at random, to test the model.
     undoes : int or None
         The step that it undoes.
     """
@@ -80,7 +85,7 @@ class Action:
     version: int
     items: tuple[str, ...]
     decision: Decision | None
-    guess: str | None = None
+    spot_check: bool = False
     undoes: int | None = None
 
 
@@ -152,11 +157,11 @@ class LabelStore:
             for version, item in self._connection.execute("SELECT version, item FROM items ORDER BY rowid"):
                 members.setdefault(version, []).append(item)
             rows = self._connection.execute(
-                "SELECT version, decision, class, guess, undoes FROM actions ORDER BY version"
+                "SELECT version, decision, class, spot_check, undoes FROM actions ORDER BY version"
             ).fetchall()
             return [
-                Action(version, tuple(members.get(version, ())), kind and Decision(kind, label), guess, undoes)
-                for version, kind, label, guess, undoes in rows
+                Action(version, tuple(members.get(version, ())), kind and Decision(kind, label), bool(check), undoes)
+                for version, kind, label, check, undoes in rows
             ]
         except (sqlite3.Error, InputError) as error:
             raise self._failure(error) from error
@@ -169,7 +174,7 @@ class LabelStore:
         try:
             run("BEGIN IMMEDIATE")
             try:
-                row = [action.version, at, kind, label, action.guess, action.undoes]
+                row = [action.version, at, kind, label, action.spot_check, action.undoes]
                 run("INSERT INTO actions VALUES (?, ?, ?, ?, ?, ?)", row)
                 items = [(action.version, item) for item in action.items]
                 self._connection.executemany("INSERT INTO items VALUES (?, ?)", items)
@@ -178,6 +183,17 @@ class LabelStore:
                 if self._connection.in_transaction:
                     run("ROLLBACK")
                 raise
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
+
+    def growth(self) -> list[Accuracy]:
+        """How the accuracy grew."""
+        return [Accuracy(*row) for row in self._connection.execute("SELECT * FROM growth ORDER BY n_decided")]
+
+    def add_growth(self, point: Accuracy) -> None:
+        """Write one more estimate of the accuracy, in place of an earlier one after as many decisions."""
+        try:
+            self._connection.execute("INSERT OR REPLACE INTO growth VALUES (?, ?, ?, ?, ?)", point)
         except sqlite3.Error as error:
             raise self._failure(error) from error
 

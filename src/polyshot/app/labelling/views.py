@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from polyshot.app.labelling.enough import accuracies, verdict
+from polyshot.app.labelling.enough import verdict
 from polyshot.app.labelling.session import Session
 from polyshot.app.labelling.store import Decision
 from polyshot.errors import InputError
@@ -22,7 +22,7 @@ def overview(session: Session, target: float) -> dict[str, Any]:
         learned, decisions = session.learned, session.decisions
         kinds = Counter(decision.kind for decision in decisions.current.values())
         n_open = len(session.items) - len(decisions.current)
-        found = accuracies(decisions.checks)
+        growth = session.growth
         changed = session.stability.changed
         predicted = _predicted(session)
         return {
@@ -41,10 +41,10 @@ def overview(session: Session, target: float) -> dict[str, Any]:
                 {"name": name, "n": n, "predicted": predicted.get(name, 0)} for name, n in decisions.classes.items()
             ],
             "last": _last(session),
-            "accuracy": [point._asdict() for point in found],
+            "accuracy": [point._asdict() for point in growth],
             "changed": changed,
             "target": target,
-            "verdict": verdict(found[-1] if found else None, changed, n_open, target),
+            "verdict": verdict(growth[-1] if growth else None, changed, n_open, target),
             "confidence": _confidence(session),
             "queue": [_queued(session, row) for row in session.queue()],
             "suspects": [

@@ -6,10 +6,10 @@ const NONE = "none of these";
 const CLASS_KEYS = "123456789qwertyiopadfghjklzxcvbm"; // n, s, u and 0 have other meanings
 const VIEWS = ["label", "answers", "suspects", "strangers", "export"];
 const VERDICTS = {
-  start: () => "Every fourth item is a spot check, drawn at random: you answer first, then the model is compared with you.",
+  start: () => "Every fourth item will be a spot check, drawn at random. They tell how good the answers are.",
   "go on": state => `Go on: the lower limit is below the target of ${percent(state.target)}.`
-    + (state.changed === null ? "" : ` The last 20 answers of yours changed ${sure(state.changed)} of the model's.`),
-  stable: () => "The last 20 answers of yours changed less than 1 % of the model's. More will bring little.",
+    + (state.changed === null ? "" : ` Your last 20 answers changed ${sure(state.changed)} of the model's.`),
+  stable: () => "Your last 20 answers changed less than 1 % of the model's. More will change little.",
   reached: state => `Enough: even the lower limit is at the target of ${percent(state.target)}.`,
   done: () => "Every item is decided.",
 };
@@ -89,13 +89,23 @@ function change(path, body) {
       return false;
     } finally {
       pending -= 1;
-      if (!pending && $("status").className !== "lost") showStatus();
+      if (!pending && $("status").className !== "lost") {
+        showStatus();
+        catchUp();
+      }
     }
   });
   return work;
 }
 async function refresh() {
   take(await ask("state"));
+}
+let heard = [0, -1, false]; // the newest version, the one that is learned, and whether it is learned completely
+function catchUp() {
+  const [version, learned, complete] = heard;
+  const old = !state || version > state.version || learned > state.learned
+    || (complete && version === state.version && !state.complete);
+  if (old && !pending) refresh().catch(explain);
 }
 let stream = null;
 function follow() {
@@ -104,9 +114,8 @@ function follow() {
   stream.onmessage = event => {
     if ($("status").className === "lost") warn("");
     showStatus();
-    const [version, learned, complete] = JSON.parse(event.data);
-    const old = !state || version > state.version || learned > state.learned || (complete && !state.complete);
-    if (old && !pending) refresh().catch(explain);
+    heard = JSON.parse(event.data);
+    catchUp();
   };
   stream.onerror = () => explain({});
 }
@@ -275,7 +284,7 @@ function showAll() {
 function drawAccuracy() {
   const now = state.accuracy.at(-1);
   $("accuracy").replaceChildren(now ? percent(now.accuracy) : "—",
-    make("small", {}, now ? `${Math.round(100 * now.low)} to ${percent(now.high)}, from ${count(state.accuracy.length, "spot check")}` : "not known yet"));
+    make("small", {}, now ? `${Math.round(100 * now.low)} to ${percent(now.high)}, from ${count(now.n_checks, "spot check")}` : "not known yet"));
   $("brief").textContent = now
     ? `${count(state.n.class, "label")} · expected accuracy ${percent(now.accuracy)} (${Math.round(100 * now.low)} to ${percent(now.high)})`
     : `${count(state.n.class, "label")} · ${state.n.open.toLocaleString("en")} open`;

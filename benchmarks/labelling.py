@@ -1,0 +1,184 @@
+"""How quickly does the labelling page answer, and is the accuracy that it expects the true one?
+
+    OMP_NUM_THREADS=1 python -m benchmarks.labelling times
+    POLYSHOT_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.labelling accuracy
+
+`times` labels made-up vectors of 10 classes through the page's own server. Wall time depends on what else the machine
+does; processor time is that of server and learning together.
+
+`accuracy` labels 1,000 items of each data set as the page asks for them, 10 times. It compares the true accuracy on the
+open items with the page's estimate from spot checks, and with OneVsEachClassifier.expected_accuracy on the labels when
+every item is chosen by the model.
+"""
+
+import http.client
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyshot.app import Items
+from polyshot.app.labelling import Exports, Server, Session
+from polyshot.app.labelling.enough import CHECK_EVERY, accuracy
+from polyshot.app.labelling.learning import Learned, answer_open
+from polyshot.app.labelling.ranking import first_to_label
+
+SIZES = ((2000, 256), (2000, 1280), (5000, 256), (5000, 1280))  # items, numbers in a vector
+CLASSES = 10
+LABELS = 100
+SETS = ("clinc150_minilm", "cub_efficientnet")
+REPETITIONS, ITEMS, STEPS = 10, 1000, (40, 80, 120)
+OUT = Path(__file__).parent / "results" / "labelling.json"
+Vectors = NDArray[np.float32]
+
+
+def made_up(n: int, d: int) -> tuple[Vectors, list[str]]:
+    """Overlapping Gaussian classes."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, CLASSES, n)
+    X = rng.normal(size=(CLASSES, d))[y] + 2.5 * rng.normal(size=(n, d))
+    return X.astype(np.float32), [f"class {k}" for k in y]
+
+
+class Page:
+    """What the page's script does, without a browser."""
+
+    def __init__(self, url: str) -> None:
+        address, _, token = url.partition("/?token=")
+        self.host = address.removeprefix("http://")
+        cookie = f"polyshot-label-{self.host.partition(':')[2]}={token}"
+        self.headers = {"Cookie": cookie, "Origin": address, "Content-Type": "application/json"}
+        self.connection = http.client.HTTPConnection(self.host)
+
+    def ask(self, path: str, content: Any = None) -> Any:
+        body = None if content is None else json.dumps(content)
+        self.connection.request("GET" if body is None else "POST", path, body, self.headers)
+        return json.loads(self.connection.getresponse().read())
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float, float]:
+    """Its value, and the milliseconds of wall and of processor time."""
+    wall, processor = time.perf_counter(), time.process_time()
+    value = function()
+    return value, 1e3 * (time.perf_counter() - wall), 1e3 * (time.process_time() - processor)
+
+
+def measure(n: int, d: int) -> dict[str, Any]:
+    """Times of the first item, of the next item after a decision, and of new answers."""
+    X, y = made_up(n, d)
+    items = Items.of("text", [f"item {k}" for k in range(n)])
+    times: dict[str, list[tuple[float, float]]] = {"first item": [], "next item": [], "new answers": [], "all": []}
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter(), time.process_time()
+        with Session(items, X, Path(folder) / "labels.sqlite", name="made-up") as session:
+            server = Server(session, Exports(session, Path(folder)))
+            thread = threading.Thread(target=server.run)
+            thread.start()
+            page = Page(server.url)
+            state = page.ask("/state")
+            times["first item"].append((1e3 * (time.perf_counter() - start[0]), 1e3 * (time.process_time() - start[1])))
+            session.wait()
+            for _ in range(LABELS):
+                row = state["queue"][0]["row"]
+                content = {"rows": [row], "kind": "class", "label": y[row], "seen": state["version"]}
+                begin = time.perf_counter(), time.process_time()
+                state, *times_of_next = timed(lambda content=content: page.ask("/decide", content))
+                times["next item"].append(tuple(times_of_next))
+                while session.learned.version < state["version"]:
+                    time.sleep(0.001)
+                times["new answers"].append(
+                    (1e3 * (time.perf_counter() - begin[0]), 1e3 * (time.process_time() - begin[1]))
+                )
+                session.wait()
+                times["all"].append((1e3 * (time.perf_counter() - begin[0]), 1e3 * (time.process_time() - begin[1])))
+                state = page.ask("/state")
+            server.stop()
+            thread.join()
+    found = {}
+    for name, pairs in times.items():
+        wall, processor = np.array(pairs).T
+        found[name] = {
+            "wall": [round(float(np.quantile(wall, q)), 1) for q in (0.5, 0.95)],
+            "processor": [round(float(np.quantile(processor, q)), 1) for q in (0.5, 0.95)],
+        }
+    return {"items": n, "numbers": d, "labels": LABELS, "milliseconds": found}
+
+
+def read(name: str, seed: int) -> tuple[Vectors, NDArray[np.str_]]:
+    """Items of ten classes drawn at random."""
+    rng = np.random.default_rng(seed)
+    with np.load(Path(os.environ["POLYSHOT_DATA"]) / f"{name}.npz") as file:
+        labels = file["labels"]
+        classes = rng.choice(labels.max() + 1, CLASSES, replace=False)
+        rows = rng.permutation(np.flatnonzero(np.isin(labels, classes)))[:ITEMS]
+        return file["X"][rows].astype(np.float32), np.array([f"class {k:04}" for k in labels[rows]])
+
+
+def simulate(X: Vectors, y: NDArray[np.str_], seed: int, *, checks: bool) -> dict[int, tuple[float, Any]]:
+    """Label as the page asks, with or without spot checks: the true accuracy and the estimate after so many labels."""
+    drawn = np.random.default_rng(seed).permutation(len(X)).tolist()
+    first = first_to_label(X, seed)
+    labels: dict[int, str] = {}
+    made: list[int] = []
+    learned: Learned | None = None
+    found = {}
+    while len(labels) < max(STEPS):
+        check = next(row for row in drawn if row not in labels)
+        guess = {} if learned is None else learned.guess(check)
+        if checks and guess and len(labels) % CHECK_EVERY == CHECK_EVERY - 1:
+            row = check
+            made.append(len(labels))
+        else:
+            row = (first if learned is None else [r for r in learned.order if not (checks and r == check)])[0]
+        labels[row] = str(y[row])
+        learned = answer_open(X, len(labels), labels.copy(), set(labels), first, learned)
+        if len(labels) in STEPS and learned.model is not None:
+            predicted = np.array(learned.classes)[learned.probabilities.argmax(1)]
+            spot = accuracy(len(labels), learned.model, made)
+            estimate = learned.model.expected_accuracy() if spot is None else spot[2:]
+            found[len(labels)] = (float(np.mean(predicted == y[learned.rows])), estimate)
+    return found
+
+
+def compare(name: str) -> list[dict[str, Any]]:
+    """Averages over repetitions, and how often the interval has the true accuracy."""
+    rows = []
+    for checks in (False, True):
+        runs = [simulate(*read(name, seed), seed, checks=checks) for seed in range(REPETITIONS)]
+        for step in STEPS:
+            true = np.array([run[step][0] for run in runs])
+            estimate, low, high = np.array([run[step][1] for run in runs]).T
+            rows.append(
+                {
+                    "data": name,
+                    "estimate from": "spot checks" if checks else "leave-one-out",
+                    "labels": step,
+                    "true": round(float(true.mean()), 3),
+                    "estimate": round(float(estimate.mean()), 3),
+                    "interval": [round(float(low.mean()), 3), round(float(high.mean()), 3)],
+                    "inside": f"{int(((low <= true) & (true <= high)).sum())} of {REPETITIONS}",
+                }
+            )
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    part = sys.argv[1]
+    results = json.loads(OUT.read_text()) if OUT.is_file() else {}
+    if part == "times":
+        results["times"] = []
+        for size in SIZES:
+            results["times"].append(measure(*size))
+            print(json.dumps(results["times"][-1]), flush=True)
+    else:
+        results["accuracy"] = [row for name in SETS for row in compare(name)]
+    OUT.write_text(json.dumps(results, indent=1))

@@ -1,0 +1,64 @@
+"""A sweep on a local Ray cluster of two workers, one of which is killed in the middle."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from polyshot.evaluation.grid import read_sweep
+from polyshot.runs.trainer import train
+from small_runs import SMALL, assert_same_run, small, write_embeddings
+
+ray = pytest.importorskip("ray", reason="needs polyshot[ray]")
+pytestmark = pytest.mark.filterwarnings("default")  # ray's own warnings
+
+EPOCHS = 60  # long enough to be killed in the middle
+
+
+def kill_a_worker_at_work(started: Path, killed: list[int]) -> None:
+    """Wait until a run has finished an epoch, then kill the Ray worker that trains it."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if started.is_file() and started.read_text().count("\n") >= 2:
+            for process in Path("/proc").glob("[0-9]*"):
+                try:
+                    words = (process / "cmdline").read_bytes().split(b"\0")
+                    parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+                except (OSError, ValueError):
+                    continue
+                if b"train" in words and str(started.parent).encode() in words:
+                    os.kill(parent, signal.SIGKILL)
+                    killed.append(parent)
+                    return
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the worker's process in /proc")
+def test_a_run_whose_worker_is_killed_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = f"embeddings:{write_embeddings(tmp_path / 'small.npz')}"
+    settings = {**SMALL, "epochs": EPOCHS}
+    common = "\n".join(f"{name} = {value}" for name, value in settings.items())
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        f'out = "{tmp_path / "out"}"\n[train]\nscenario = "{data}"\n{common}\n'
+        '[[run]]\nname = "a"\nmethod = "ove-gp"\n[[run]]\nname = "b"\nmethod = "dkt"\nepochs = 2\n',
+        "utf-8",
+    )
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_a_worker_at_work, args=(tmp_path / "out" / "a" / "log.jsonl", killed))
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # otherwise Ray writes a token into the user's home
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        killer.start()
+        outcomes = {run.name: failure for run, failure in read_sweep(grid).execute("ray", 2)}
+        killer.join()
+    finally:
+        ray.shutdown()
+    assert outcomes == {"a": None, "b": None}
+    assert len(killed) == 1
+    log = (tmp_path / "out" / "a.log").read_text()
+    assert log.count(" train ") == 2, "the run was not started again"
+    assert_same_run(tmp_path / "out" / "a", train(small("ove-gp", data, epochs=EPOCHS), tmp_path / "whole", threads=1))

@@ -3,17 +3,20 @@
 import hashlib
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from made_results import make_result
 from polyshot.app import ItemClassifier, Items
+from polyshot.app import read_queries as read_app_queries
 from polyshot.app.classification import classify
 from polyshot.data.class_splits import Splits
 from polyshot.errors import DataError, InputError
 from polyshot.evaluation.results import read_result, write_result
 from polyshot.runs.config import TrainingConfig, read_toml
 from polyshot.runs.history import parse_log
+from polyshot.runs.trained import read_queries
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.sealed import read_sealed, write_sealed
 
@@ -28,6 +31,13 @@ def test_toml_lists_within_lists(tmp_path):
 def test_a_whole_number_beyond_every_float():
     with pytest.raises(InputError, match="shots must be a whole number, at least 1 and at most 10000000"):
         TrainingConfig("protonet", "glyphs", shots=10**400)
+
+
+@pytest.mark.parametrize("read", [read_queries, read_app_queries])
+def test_queries_that_are_one_number(read, tmp_path):
+    np.savez(tmp_path / "x.npz", X=np.array(3.0))
+    with pytest.raises(DataError, match=r"x\.npz: X must be floating-point \[n, d\]"):
+        read(tmp_path / "x.npz")
 
 
 def test_a_checkpoint_in_bfloat16(tmp_path):

@@ -165,9 +165,10 @@ def _npz_queries(path: Path) -> Items:
     arrays = read_arrays(path)
     if "X" not in arrays:
         raise DataError(f"{path}: lacks the field X, the embeddings to classify; it has {', '.join(arrays) or 'none'}")
-    if not len(arrays["X"]):
+    if not arrays["X"].size:
         raise DataError(f"{path}: has no rows to classify")
-    unknown = {"labels": np.zeros(len(arrays["X"]), np.int64), "class_names": np.array(["unknown"])}
+    n = len(np.atleast_1d(arrays["X"]))
+    unknown = {"labels": np.zeros(n, np.int64), "class_names": np.array(["unknown"])}
     return Items.of("vectors", Packed(path, {"X": arrays["X"], **unknown}).arrays["X"])
 
 

@@ -66,10 +66,11 @@ def read_queries(path: Path) -> Named:
         return Named([path], [path.name])
     arrays = read_arrays(path)
     examples = next((arrays[field] for field in ("X", "images") if field in arrays), None)
-    if examples is not None and not len(examples):
+    if examples is not None and not examples.size:
         raise DataError(f"{path}: holds no query")
     if examples is not None:
-        arrays |= {"labels": np.zeros(len(examples), np.int64), "class_names": np.array(["unknown"])}
+        n = len(np.atleast_1d(examples))
+        arrays |= {"labels": np.zeros(n, np.int64), "class_names": np.array(["unknown"])}
     packed = Packed(path, arrays)
     return Named(packed.examples(np.arange(len(packed))), [f"row {row}" for row in range(len(packed))])
 

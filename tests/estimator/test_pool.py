@@ -133,7 +133,7 @@ def test_what_cannot_be_a_pool_is_refused():
         OneVsEachClassifier(unlabeled="?").fit(X, ["a", "b", None, "c"])
 
 
-def test_the_logits_are_the_average_of_the_three_models():
+def test_the_logits_are_the_sum_of_the_shares_of_the_three_models():
     X, y, pool, queries, _ = task()
     model = OneVsEachClassifier(unlabeled=-1).fit(*joined(X, y, pool, -1))
     fitted, (plain, trained) = model.fitted_, model.fitted_.companions
@@ -145,6 +145,7 @@ def test_the_logits_are_the_average_of_the_three_models():
     assert plain.share > 1 / 3 > trained.share > 0
     confidence = torch.softmax(plain.logits(fitted.covariance.pool), -1).amax(-1).mean()
     assert trained.share == pytest.approx(float(confidence) / 3)
+    assert plain.share == pytest.approx((2 - float(confidence)) / 3)
 
 
 def test_what_the_examples_contribute_is_the_answer_less_what_the_guessed_rows_contribute():

@@ -73,6 +73,7 @@ def test_added_unlabelled_rows_join_the_pool_and_added_labels_keep_it():
     grown.add(queries[:1], ["a"])
     assert len(grown.fitted_.covariance.pool) == 80
     assert grown.predict(queries[:1]) == "a"
+    assert [len(companion.X) for companion in grown.fitted_.companions] == [5, 65]
 
 
 def test_a_pipeline_and_a_grid_search_leave_the_pool_out_of_the_score():
@@ -130,3 +131,45 @@ def test_what_cannot_be_a_pool_is_refused():
         OneVsEachClassifier(unlabeled=[1]).fit(X, y)
     with pytest.raises(InputError, match="missing labels"):
         OneVsEachClassifier(unlabeled="?").fit(X, ["a", "b", None, "c"])
+
+
+def test_the_logits_are_the_sum_of_the_shares_of_the_three_models():
+    X, y, pool, queries, _ = task()
+    model = OneVsEachClassifier(unlabeled=-1).fit(*joined(X, y, pool, -1))
+    fitted, (plain, trained) = model.fitted_, model.fitted_.companions
+    own = fitted.weights.T @ fitted.covariance(torch.from_numpy(fitted.examples.X), torch.from_numpy(queries))
+    own = (np.exp(fitted.log_scale) * own + fitted.covariance.intercept * fitted.weights.sum(0)[:, None]).T
+    q = torch.from_numpy(queries)
+    expected = plain.share * plain.logits(q) + trained.share * (trained.logits(q) + own)
+    np.testing.assert_allclose(model.decision_function(queries), expected, rtol=1e-9, atol=1e-9)
+    assert plain.share > 1 / 3 > trained.share > 0
+    confidence = torch.softmax(plain.logits(fitted.covariance.pool), -1).amax(-1).mean()
+    assert trained.share == pytest.approx(float(confidence) / 3)
+    assert plain.share == pytest.approx((2 - float(confidence)) / 3)
+
+
+def test_what_the_examples_contribute_is_the_answer_less_what_the_guessed_rows_contribute():
+    X, y, pool, queries, _ = task()
+    model = OneVsEachClassifier(unlabeled=-1).fit(*joined(X, y, pool, -1))
+    trained = model.fitted_.companions[1]
+    guessed = trained.covariances(torch.from_numpy(queries))[:, 4:] @ trained.weights[4:] * trained.share
+    expected = model.decision_function(queries).max(1) - guessed.numpy()[np.arange(100), model.predict(queries)]
+    np.testing.assert_allclose(model.explain(queries).sum(1), expected, rtol=1e-9)
+
+
+def test_a_pool_with_as_many_strangers_as_members_still_helps():
+    ratios = []
+    for seed in range(4):
+        X, y, pool, queries, labels = task(seed)
+        mixed = np.concatenate([pool, task(seed + 100)[2]])
+        alone = log_loss(OneVsEachClassifier().fit(X, y), queries, labels)
+        model = OneVsEachClassifier(unlabeled=-1).fit(*joined(X, y, mixed, -1))
+        ratios.append(log_loss(model, queries, labels) / alone)
+    assert np.mean(ratios) < 0.95
+
+
+def test_at_most_fifteen_rows_per_class_are_guessed():
+    X, y, pool, *_ = task()
+    pool = pool[:25]  # twenty of one class, five of another
+    trained = OneVsEachClassifier(unlabeled=-1).fit(*joined(X, y, pool, -1)).fitted_.companions[1]
+    assert 4 + 15 <= len(trained.X) <= 4 + 25

@@ -35,6 +35,7 @@ class Explanations(Answers):
 
         The contributions of a row sum to its logit exactly. Positive ones speak for the answer, negative ones against
         it. The logits of a row sum to zero over the classes, so a logit says how far a class is ahead of their mean.
+        With a pool (`unlabeled`) the rest of the logit comes from rows of the pool.
 
         Parameters
         ----------

@@ -88,7 +88,7 @@ class FittedModel:
         return model._with_companions(tuple(c.log_scale for c in self.companions), infer)
 
     def logits(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q c"]:
-        """Posterior mean logits; with a pool averaged with those of the companions."""
+        """Posterior mean logits; with a pool their part and that of the companions."""
         logits = self._own_share * self._mean(X, self.weights)
         for companion in self.companions:
             logits += companion.share * companion.logits(X)
@@ -147,7 +147,7 @@ class FittedModel:
 
     @property
     def _own_share(self) -> float:
-        return 1.0 - sum(companion.share for companion in self.companions)
+        return self.companions[-1].share if self.companions else 1.0
 
     def _with_companions(self, log_scales: tuple[float, ...], infer: Infer) -> "FittedModel":
         """This model with its companions, if there is a pool."""

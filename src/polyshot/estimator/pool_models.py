@@ -4,9 +4,10 @@
 - plain: the labelled examples alone. It bounds the harm that a misleading pool can do.
 - self-trained: the labelled examples, and the pool rows that the other two are surest of, with the labels they give.
 
-Their mean logits are averaged. The pool gets the more weight, the surer the plain model is of its rows on average:
-with that mean top probability q, graph and self-trained get q / 3 each and plain the rest. Strangers, and classes that
-the labels do not tell apart, lower q.
+Their mean logits are added with shares that depend on q, the plain model's mean top probability on the pool. Graph and
+self-trained get q / 3 each, plain gets (2 - q) / 3. So a pool that is easy to classify gets two thirds of the answer.
+Strangers, and classes that the labels do not tell apart, lower q: the pool then gets less, and the sum of the shares is
+below one, because the three models share their errors.
 """
 
 from collections.abc import Callable
@@ -87,7 +88,7 @@ def companions(
     K = _symmetric(plain_covariance, X)
     log_scale = log_scales[1] if log_scales else prior.mean(K, y, n_way, weights)
     powers = None if examples.powers is None else weights
-    return replace(plain, share=1 - 2 * third), fitted(X, K, y, powers, log_scale, share=third)
+    return replace(plain, share=2 / 3 - third), fitted(X, K, y, powers, log_scale, share=third)
 
 
 def _surest(logits: Float[Tensor, "u c"]) -> tuple[Int[Tensor, "g"], Int[Tensor, "g"]]:

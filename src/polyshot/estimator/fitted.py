@@ -16,7 +16,8 @@ from polyshot.estimator.hyperparameters import LEARNED, WITHOUT_SCATTER, by_cont
 from polyshot.estimator.inference import Inferred, Start, weights_with_none
 from polyshot.estimator.pool import covariance_of
 from polyshot.estimator.projection import Projection, scaled, with_constant
-from polyshot.gp import FactoredKernel, KernelMatrix, Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
+from polyshot.estimator.rows import Features, Rows, as_rows, check_alike, stacked
+from polyshot.gp import FactoredKernel, KernelMatrix, Queries, SiteMixture, check_finite_tensor, grown_sites
 
 CHUNK_NUMBERS = 2**22
 NEAREST = 16.0  # prior standard deviations; docs/estimator.md
@@ -31,21 +32,22 @@ class Examples:
     rows [N] are the examples' numbers in the order in which the user gave them, from 0 to N - 1.
     """
 
-    X: NDArray[np.float64]
+    X: Features
     labels: NDArray[np.int64]
     classes: NDArray[Any]
     rows: NDArray[np.int64]
 
     @staticmethod
-    def of(X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
+    def of(X: Features, y: NDArray[Any]) -> "Examples":
         """Examples with the labels y that the user gave."""
         classes, labels = np.unique(y, return_inverse=True)
-        return Examples(X, labels.astype(np.int64), classes, np.arange(len(X)))
+        return Examples(X, labels.astype(np.int64), classes, np.arange(X.shape[0]))
 
-    def grown(self, X: NDArray[np.float64], y: NDArray[Any]) -> "Examples":
+    def grown(self, X: Features, y: NDArray[Any]) -> "Examples":
         """Further examples behind these; y has the labels of all."""
-        grown = Examples.of(np.concatenate([self.X, X]), y)
-        return replace(grown, rows=np.r_[self.rows, len(self.X) + np.arange(len(X))])
+        check_alike(self.X, X)
+        grown = Examples.of(stacked(self.X, X), y)
+        return replace(grown, rows=np.r_[self.rows, len(self.rows) + np.arange(X.shape[0])])
 
     def without(self, rows: NDArray[np.int64]) -> "Examples":
         """All but the examples with these numbers; the others are numbered again from 0 in the same order."""
@@ -97,8 +99,8 @@ class FittedModel:
         order = by_content(examples.X)
         examples = replace(examples, X=examples.X[order], labels=examples.labels[order], rows=examples.rows[order])
         n_way, start = len(examples.classes), None
-        covariance = covariance_of(kernel, as_tensor(examples.X), n_way, pool)
-        projection = Projection.of(covariance, as_tensor(examples.X)) if by_features else None
+        covariance = covariance_of(kernel, as_rows(examples.X), n_way, pool)
+        projection = Projection.of(covariance, as_rows(examples.X)) if by_features else None
         K = kernel_matrix(covariance, projection, examples.X)
         if log_scale is None:
             prior = LEARNED if covariance.is_cosine else WITHOUT_SCATTER
@@ -107,7 +109,7 @@ class FittedModel:
             start = None if near is None else (near.w, near.kappa)
         return _conditioned(examples, covariance, projection, log_scale, K, infer, start, (len(order), n_way))
 
-    def add(self, X: NDArray[np.float64], y: NDArray[Any], infer: Infer) -> "FittedModel":
+    def add(self, X: Features, y: NDArray[Any], infer: Infer) -> "FittedModel":
         """Condition on further examples with the centre, unit and scale there are."""
         before, grown = self.examples, self.examples.grown(X, y)
         K, start = kernel_matrix(self.covariance, self.projection, grown.X), None
@@ -117,18 +119,18 @@ class FittedModel:
         chosen = self.n_chosen, self.n_classes_chosen
         return _conditioned(grown, self.covariance, self.projection, self.log_scale, K, infer, start, chosen)
 
-    def logits(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q c"]:
+    def logits(self, X: Rows) -> Float[Tensor, "q c"]:
         """Posterior mean logits."""
         return self._mean(X, self.weights)
 
-    def contributions(self, X: Float[Tensor, "q d"], places: Int[Tensor, "q"]) -> Float[Tensor, "q n"]:
+    def contributions(self, X: Rows, places: Int[Tensor, "q"]) -> Float[Tensor, "q n"]:
         """What each example, in the user's order, adds to the logit of the class at places[q]."""
         of_class = self._example_weights().T[places]
         parts = torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
         check_finite_tensor("X has rows too large for the kernel: their contributions", parts)
         return parts[:, self.examples.rows.argsort()]
 
-    def logit_covariance(self, X: Float[Tensor, "q d"], mean: Float[Tensor, "q c"]) -> Float[Tensor, "q c c"]:
+    def logit_covariance(self, X: Rows, mean: Float[Tensor, "q c"]) -> Float[Tensor, "q c c"]:
         """Posterior covariance of the logits, whose mean is known."""
 
         def queries(size: int) -> Iterator[Queries]:
@@ -140,7 +142,7 @@ class FittedModel:
         check_finite_tensor("X has rows too large for the kernel: their posterior covariance", covariance)
         return covariance
 
-    def outlier_scores(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
+    def outlier_scores(self, X: Rows) -> Float[Tensor, "q"]:
         """Logit of one more class without an example, less the largest logit; for the RBF also the distance."""
         logits = self._mean(X, self.weights_with_none(), with_intercept=False)
         score = logits[:, -1] - logits[:, :-1].amax(1)
@@ -169,38 +171,39 @@ class FittedModel:
         """Features without the one of the intercept."""
         return len(self.weights) - (self.covariance.intercept > 0)
 
-    def _covariances(self, X: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    def _covariances(self, X: Rows) -> Iterator[tuple[slice, Tensor]]:
         """Rows of X and their covariances with the support set, in parts that bound the memory."""
-        support, scale = as_tensor(self.examples.X), np.exp(self.log_scale)
-        for rows in self._parts(X, len(support)):
+        support, scale = as_rows(self.examples.X), np.exp(self.log_scale)
+        for rows in self._parts(X, support.shape[0]):
             yield rows, scale * self.covariance(X[rows], support) + self.covariance.intercept
 
-    def _inputs(self, X: Tensor, size: int = 0, *, with_intercept: bool = True) -> Iterator[tuple[slice, Tensor]]:
+    def _inputs(self, X: Rows, size: int = 0, *, with_intercept: bool = True) -> Iterator[tuple[slice, Tensor]]:
         """Rows of X and what the weights multiply: covariances or features."""
         intercept = self.covariance.intercept if with_intercept else 0.0
         if self.projection is None:
-            support, scale = as_tensor(self.examples.X), np.exp(self.log_scale)
-            for rows in self._parts(X, len(support) + size):
+            support, scale = as_rows(self.examples.X), np.exp(self.log_scale)
+            for rows in self._parts(X, support.shape[0] + size):
                 yield rows, scale * self.covariance(X[rows], support) + intercept
         else:
             for rows in self._parts(X, len(self.projection.landmarks) + len(self.weights) + size):
                 yield rows, with_constant(np.exp(self.log_scale / 2) * self.projection(X[rows]), intercept)
 
-    def _parts(self, X: Tensor, size: int) -> Iterator[slice]:
+    def _parts(self, X: Rows, size: int) -> Iterator[slice]:
         step = max(1, CHUNK_NUMBERS // (X.shape[1] + size))
-        return (slice(first, first + step) for first in range(0, len(X), step))
+        return (slice(first, first + step) for first in range(0, X.shape[0], step))
 
-    def _mean(self, X: Tensor, weights: Tensor, *, with_intercept: bool = True) -> Tensor:
+    def _mean(self, X: Rows, weights: Tensor, *, with_intercept: bool = True) -> Tensor:
         parts = self._inputs(X, with_intercept=with_intercept)
         logits = torch.cat([inputs @ weights for _, inputs in parts])
         check_finite_tensor(_TOO_LARGE, logits)
         return logits
 
 
-def kernel_matrix(covariance: Covariance, projection: Projection | None, X: NDArray[np.float64]) -> KernelMatrix:
+def kernel_matrix(covariance: Covariance, projection: Projection | None, X: Features) -> KernelMatrix:
     """Covariances of the examples at scale one without the intercept, symmetric to the bit; or their features."""
-    x = as_tensor(X)
+    x = as_rows(X)
     if projection is not None:
+        assert isinstance(x, Tensor)
         return FactoredKernel(projection(x), each_pair=False)
     K = covariance(x, x)
     return (K + K.mT) / 2

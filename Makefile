@@ -53,6 +53,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.evaluation
 
 bench-estimator: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_costs
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator
 
 results: $(VENV)/.runtime

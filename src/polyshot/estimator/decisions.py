@@ -15,6 +15,7 @@ from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.fitted import FittedModel
 from polyshot.estimator.hyperparameters import by_content
 from polyshot.estimator.inputs import check_share
+from polyshot.estimator.memory import check_joint_matrix
 from polyshot.estimator.rows import Rows, as_rows, stacked
 from polyshot.gp import conformal_p, misfits, strangeness
 
@@ -161,6 +162,7 @@ def _each(queries: Rows) -> Iterator[Any]:
 
 def _joint_covariance(model: FittedModel, query: Any) -> Tensor:
     """Covariances of the examples and the query, last, with centre and unit computed from all of them alike."""
+    check_joint_matrix(len(model.examples.labels))
     X = stacked(model.examples.X, query)
     covariance = Covariance.of(model.covariance.kernel, as_rows(X[by_content(X)]))
     rows = as_rows(X)

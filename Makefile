@@ -70,6 +70,7 @@ bench: $(VENV)/.dev
 # Every part adds to its committed results, or takes minutes: docs/estimator.md has the times.
 bench-estimator: $(VENV)/.dev
 	$(PIP) -e '.[bench]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_costs
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_conformal
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_suspects
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator --minutes 60

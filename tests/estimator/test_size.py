@@ -9,7 +9,8 @@ import torch
 from blobs import blobs
 
 from polyshot import OneVsEachClassifier
-from polyshot.estimator import hyperparameters, projection
+from polyshot.errors import InputError
+from polyshot.estimator import hyperparameters, memory, projection
 from polyshot.gp import FactoredKernel, fit_tied_propagation
 
 
@@ -80,6 +81,15 @@ def test_the_form_is_chosen_by_cost() -> None:
     assert projection.n_features("rbf", 2000, 10, 5) == 0
     assert projection.n_features("rbf", 20_000, 10, 5) == 1001
     assert projection.n_features(lambda a, b: a @ b.T, 20_000, 10, 5) == 0
+
+
+def test_p_values_that_would_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, queries, *_ = blobs()
+    model = OneVsEachClassifier().fit(X, y)
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 8.0 * len(X) ** 2)
+    for ask in (model.predict_p, model.predict_set, model.outlier_p_value, model.decide):
+        with pytest.raises(InputError, match="p-values from 20 examples need"):
+            ask(queries)
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])

@@ -10,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
-from torch import Tensor
 
 from polyshot.errors import InputError
+from polyshot.estimator.covariance import OF_SPARSE_ROWS, KernelLike
 from polyshot.estimator.fitted import FittedModel
 from polyshot.estimator.inputs import checked_class_prior, checked_features, from_tensor
 from polyshot.estimator.pool import unlabelled_rows
+from polyshot.estimator.rows import Rows, as_rows, check_alike
 from polyshot.system.threads import few_threads
 
 Array = NDArray[np.float64]
@@ -25,6 +26,7 @@ Answer = TypeVar("Answer")
 class Answers:
     """The queries of OneVsEachClassifier; each reads one whole model, though another thread may fit or add."""
 
+    kernel: KernelLike
     unlabeled: Any
 
     @property
@@ -76,7 +78,7 @@ class Answers:
         ndarray of shape (n_samples, n_classes)
         """
 
-        def log_probs(model: FittedModel, queries: Tensor) -> Array:
+        def log_probs(model: FittedModel, queries: Rows) -> Array:
             logits = model.logits(queries)
             if class_prior is not None:
                 examples = model.examples
@@ -115,7 +117,7 @@ class Answers:
         ndarray of shape (n_samples,)
         """
 
-        def names(model: FittedModel, queries: Tensor) -> NDArray[Any]:
+        def names(model: FittedModel, queries: Rows) -> NDArray[Any]:
             best: NDArray[Any] = model.examples.classes[model.logits(queries).argmax(1).numpy()]
             return best
 
@@ -155,7 +157,7 @@ class Answers:
         covariance : ndarray of shape (n_samples, n_classes, n_classes)
         """
 
-        def moments(model: FittedModel, queries: Tensor) -> tuple[Array, Array]:
+        def moments(model: FittedModel, queries: Rows) -> tuple[Array, Array]:
             mean = model.logits(queries)
             return mean.numpy(), model.logit_covariance(queries, mean).numpy()
 
@@ -196,6 +198,11 @@ class Answers:
         with few_threads(len(model.weights) ** 3):
             export(model, Path(path))
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.sparse = isinstance(self.kernel, str) and self.kernel in ("auto", *OF_SPARSE_ROWS)
+        return tags
+
     @property
     def _fitted(self) -> FittedModel:
         try:
@@ -203,14 +210,15 @@ class Answers:
         except KeyError:
             raise AttributeError(f"this {type(self).__name__} is not fitted yet; call fit first") from None
 
-    def _answer(self, X: Any, ask: Callable[[FittedModel, Tensor], Answer], refits: bool = False) -> Answer:
+    def _answer(self, X: Any, ask: Callable[[FittedModel, Rows], Answer], refits: bool = False) -> Answer:
         """What `ask` says about the queries; model and queries are of one moment, though another thread may fit.
 
         `refits` says that it may also factorise the covariance of the examples.
         """
         check_is_fitted(self)
         now = copy(self)
-        model, queries = now._fitted, np.ascontiguousarray(checked_features(now, X))
-        n = len(model.examples.X)
+        model, queries = now._fitted, checked_features(now, X)
+        n = len(model.examples.labels)
+        check_alike(model.examples.X, queries)
         with few_threads(max(queries.size * n, refits * n**3)):
-            return ask(model, torch.tensor(queries))
+            return ask(model, as_rows(queries))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -130,7 +131,7 @@ class OneVsEachClassifier(Labelling, Explanations, Decisions, Answers, Classifie
         unknown = unlabelled_rows(y, self.unlabeled)
         X, y, pool = labelled_and_pool(new, X, y, self.unlabeled, reset=True)
         examples = Examples.of(*weighted_rows(X, y, sample_weight, unknown))
-        if not len(examples.X):
+        if not len(examples.labels):
             raise InputError("every sample_weight is zero, so there is no example; give two classes weights above zero")
         if len(examples.classes) < 2:
             raise InputError(
@@ -184,7 +185,7 @@ class OneVsEachClassifier(Labelling, Explanations, Decisions, Answers, Classifie
             new.fitted_ = new._fit_from_scratch(grown, pool)
         else:
             by_features = len(model.weights) if model.projection else 0
-            with new._resources(n, n_way, by_features):
+            with resources(self.inference, n, n_way, self.n_features_in_, self._options(), by_features):
                 new.fitted_ = model.add(grown, new._infer)
         self.__dict__ = new.__dict__
         return self
@@ -214,9 +215,11 @@ class OneVsEachClassifier(Labelling, Explanations, Decisions, Answers, Classifie
         check_is_fitted(self)
         self.check_parameters()
         examples = self._fitted.examples
-        rest = examples.without(checked_rows(rows, len(examples.X)))
+        rest = examples.without(checked_rows(rows, len(examples.labels)))
         if len(rest.classes) < 2:
-            raise InputError(f"removing {np.size(rows):,} of {len(examples.X):,} examples leaves fewer than 2 classes")
+            raise InputError(
+                f"removing {np.size(rows):,} of {len(examples.labels):,} examples leaves fewer than 2 classes"
+            )
         self.fitted_ = self._fit_from_scratch(rest, pool_of(self._fitted.covariance))
         return self
 
@@ -275,13 +278,10 @@ class OneVsEachClassifier(Labelling, Explanations, Decisions, Answers, Classifie
     def _infer(self, K: KernelMatrix, y: Tensor, n_way: int, start: Start | None, powers: Weights) -> Inferred:
         return INFERENCES[self.inference].fit(K, y, n_way, start, powers, self._options())
 
-    def _resources(self, n: int, n_way: int, by_features: int) -> Any:
-        return resources(self.inference, n, n_way, self.n_features_in_, self._options(), by_features)
-
     def _fit_from_scratch(self, examples: Examples, pool: NDArray[np.float64]) -> FittedModel:
         log_scale = None if isinstance(self.log_scale, str) else float(self.log_scale)
         (n, d), n_way = examples.X.shape, len(examples.classes)
-        may = INFERENCES[self.inference].by_features and not len(pool)
-        by_features = n_features(resolved(self.kernel, d), n, d, n_way) if may else 0
-        with self._resources(n, n_way, by_features):
+        may = INFERENCES[self.inference].by_features and not issparse(examples.X) and not len(pool)
+        by_features = n_features(resolved(self.kernel, d, False), n, d, n_way) if may else 0
+        with resources(self.inference, n, n_way, d, self._options(), by_features):
             return FittedModel.of(examples, self.kernel, log_scale, self._infer, pool, by_features > 0)

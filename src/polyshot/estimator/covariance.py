@@ -24,15 +24,19 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from polyshot.errors import InputError
+from polyshot.estimator.rows import Centred, Rows, unit_sparse
 from polyshot.gp import KERNELS, RBF, Cosine, DKTCosine, Kernel, make_kernel, unit_rows
 
 KernelLike = Any  # a name, a Kernel, or a function of two arrays; `Covariance.of` refuses everything else
 DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")
 # The RBF needs none, because its logits fall to zero far away; for the normalised RBF unit vectors are all near.
 _INTERCEPTS = {"cosine": 0.5, "dkt-cosine": 0.5, "linear": 10.0}
+OF_SPARSE_ROWS = ("cosine", "dkt-cosine", "linear")
+_DENSE = f"sparse X is for kernel={', '.join(map(repr, OF_SPARSE_ROWS))}; use one of them, or X.toarray()"
 _EXAMPLES_TO_TRUST_A_MEAN = 10.0
 _FEWEST_OF_AN_EMBEDDING = 100
 _MOST_FOR_A_DISTANCE = 1000
@@ -56,34 +60,42 @@ class Covariance:
     intercept: float
 
     @staticmethod
-    def of(kernel: KernelLike, X: Float[Tensor, "n d"], weights: Float[Tensor, "n"] | None = None) -> "Covariance":
+    def of(kernel: KernelLike, X: Rows, weights: Float[Tensor, "n"] | None = None) -> "Covariance":
         """Centre, unit and size from the support set; the user's own kernel gets the features as they are.
 
         An example of weight two counts as two examples.
         """
-        weights = torch.ones(len(X), dtype=X.dtype) if weights is None else weights
-        kernel = resolved(kernel, X.shape[1])
-        nothing = torch.zeros(X.shape[1], dtype=X.dtype)
+        weights = torch.ones(X.shape[0], dtype=torch.float64) if weights is None else weights
+        kernel = resolved(kernel, X.shape[1], issparse(X))
+        nothing = torch.zeros(X.shape[1], dtype=torch.float64)
         roots, centre, unit, intercept = False, nothing, torch.ones_like(nothing), 0.0
         if isinstance(kernel, str):
             make_kernel(kernel)
+            if issparse(X) and kernel not in OF_SPARSE_ROWS:
+                raise InputError(_DENSE)
             intercept = _INTERCEPTS.get(kernel, 0.0)
             if kernel in DIRECTIONAL:
-                if not bool(X.any()):
+                if not (X.nnz if issparse(X) else bool(X.any())):
                     raise InputError(
                         f'every row of X is a zero vector, which has no direction for kernel="{kernel}"; '
                         'use kernel="rbf", or check how X was computed'
                     )
-                roots = bool((X >= 0).all())
-                there = X.any(-1)
+                roots = bool(((X.data if issparse(X) else X) >= 0).all())
+                there = torch.from_numpy(np.diff(X.indptr) > 0) if issparse(X) else X.any(-1)
                 n = float(weights[there].sum())
                 share = n / (n + _EXAMPLES_TO_TRUST_A_MEAN)
-                centre = share * _mean(unit_rows(X[there].sqrt() if roots else X[there]), weights[there])
+                directions = unit_sparse(X, roots) if issparse(X) else unit_rows(X.sqrt() if roots else X)
+                centre = share * _mean(directions, weights * there)
+            elif issparse(X):
+                centre = _mean(X, weights)
+                unit = torch.full_like(nothing, float(np.abs(X.data).max(initial=0)) or 1.0)
             else:
                 # the mean of equal rows differs from them by rounding, which the unit would blow up
                 centre = X[0] if bool((X[0] == X).all()) else _mean(X, weights)
                 spreads = _own_scales(X - centre, weights)
                 unit = spreads * _UNITS.get(kernel, _largest)((X - centre) / spreads, weights)
+        elif issparse(X):
+            raise InputError(_DENSE)
         elif isinstance(kernel, Kernel):
             kernel = deepcopy(kernel)  # the user's may change after the fit
         elif not callable(kernel):
@@ -105,8 +117,11 @@ class Covariance:
         """Whether it is the RBF by name, whose logits all fade far from the examples."""
         return isinstance(self.kernel, str) and KERNELS[self.kernel] is RBF
 
-    def __call__(self, x: Float[Tensor, "q d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "q n"]:
+    def __call__(self, x: Rows, z: Rows) -> Float[Tensor, "q n"]:
         """Covariance of every row of x with every row of z."""
+        if issparse(x):
+            inner = self._centred(x).times(self._centred(z), self.centre.numpy())
+            return torch.from_numpy(inner) * (self._factor() / self.size)
         return self._evaluated(self.inputs(x), self.inputs(z)) / self.size
 
     def features(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q e"]:
@@ -116,14 +131,28 @@ class Covariance:
         with torch.no_grad(), _blamed_on_the_kernel():
             return kernel.features(self.inputs(x)).double() / float(np.sqrt(self.size))
 
-    def diagonal(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
+    def diagonal(self, x: Rows) -> Float[Tensor, "q"]:
         """Variance of every row of x."""
+        if issparse(x):
+            return torch.from_numpy(self._centred(x).squares(self.centre.numpy())) * (self._factor() / self.size)
         x = self.inputs(x)
         kernel = self._kernel()
         if isinstance(kernel, Kernel):
             with torch.no_grad(), _blamed_on_the_kernel():
                 return kernel.diagonal(x).double() / self.size
         return torch.cat([self._evaluated(row[None], row[None]) for row in x]).reshape(-1) / self.size
+
+    def _centred(self, x: csr_array) -> Centred:
+        if self.kernel in DIRECTIONAL:
+            return Centred.directions(unit_sparse(x, self.roots), self.centre.numpy())
+        return Centred.of(x, self.centre.numpy(), float(self.unit[0]))  # sparse features share one unit
+
+    def _factor(self) -> float:
+        """What a kernel of inner products multiplies those of its inputs by."""
+        with torch.no_grad():
+            return float(
+                make_kernel(self.kernel).double().diagonal(torch.eye(1, len(self.centre), dtype=torch.float64))
+            )
 
     def _kernel(self) -> Callable[[Any, Any], Any]:
         return make_kernel(self.kernel).double() if isinstance(self.kernel, str) else self.kernel
@@ -162,15 +191,16 @@ def _own_scales(X: Tensor, weights: Tensor) -> Tensor:
     return torch.where(there, spreads, 1.0)
 
 
-def resolved(kernel: KernelLike, n_features: int) -> KernelLike:
+def resolved(kernel: KernelLike, n_features: int, sparse: bool) -> KernelLike:
     """What "auto" stands for; every other kernel is itself."""
     if isinstance(kernel, str) and kernel == "auto":
-        return "cosine" if n_features >= _FEWEST_OF_AN_EMBEDDING else "rbf"
+        return "cosine" if sparse or n_features >= _FEWEST_OF_AN_EMBEDDING else "rbf"
     return kernel
 
 
-def _mean(x: Tensor, weights: Tensor) -> Tensor:
-    return weights @ x / weights.sum()
+def _mean(x: Rows, weights: Tensor) -> Tensor:
+    total = torch.from_numpy(x.T @ weights.numpy()) if issparse(x) else weights @ x
+    return total / weights.sum()
 
 
 def _typical_distance(X: Tensor, weights: Tensor) -> float:

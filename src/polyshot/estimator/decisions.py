@@ -1,10 +1,12 @@
 """Decisions with guarantees: conformal p-values, sets of labels, and "none of these"."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from torch import Tensor
 
 from polyshot.errors import InputError
@@ -13,6 +15,8 @@ from polyshot.estimator.covariance import Covariance
 from polyshot.estimator.fitted import FittedModel
 from polyshot.estimator.hyperparameters import by_content
 from polyshot.estimator.inputs import check_share
+from polyshot.estimator.memory import check_joint_matrix
+from polyshot.estimator.rows import Rows, as_rows, stacked
 from polyshot.gp import conformal_p, misfits, strangeness
 
 Array = NDArray[np.float64]
@@ -46,12 +50,12 @@ class Decisions(Answers):
         ndarray of shape (n_samples, n_classes)
         """
 
-        def p_values(model: FittedModel, queries: Tensor) -> Array:
+        def p_values(model: FittedModel, queries: Rows) -> Array:
             y, n_way = torch.from_numpy(model.examples.labels), len(model.examples.classes)
             counted = torch.ones(n_way, len(y) + 1, dtype=torch.bool)
             if per_class:
                 counted[:, :-1] = y == torch.arange(n_way)[:, None]
-            rows = [conformal_p(misfits(_joint_covariance(model, q), y, n_way), counted) for q in queries]
+            rows = [conformal_p(misfits(_joint_covariance(model, q), y, n_way), counted) for q in _each(queries)]
             return torch.stack(rows).numpy()
 
         return self._answer(X, p_values, refits=True)
@@ -105,8 +109,8 @@ class Decisions(Answers):
         ndarray of shape (n_samples,)
         """
 
-        def p_values(model: FittedModel, queries: Tensor) -> Array:
-            return torch.stack([conformal_p(strangeness(_joint_covariance(model, q))) for q in queries]).numpy()
+        def p_values(model: FittedModel, queries: Rows) -> Array:
+            return torch.stack([conformal_p(strangeness(_joint_covariance(model, q))) for q in _each(queries)]).numpy()
 
         return self._answer(X, p_values, refits=True)
 
@@ -151,9 +155,16 @@ class Decisions(Answers):
         return decisions
 
 
-def _joint_covariance(model: FittedModel, query: Tensor) -> Tensor:
+def _each(queries: Rows) -> Iterator[Any]:
+    """The queries one by one, as features of one row."""
+    return (queries[i : i + 1] if issparse(queries) else queries[i : i + 1].numpy() for i in range(queries.shape[0]))
+
+
+def _joint_covariance(model: FittedModel, query: Any) -> Tensor:
     """Covariances of the examples and the query, last, with centre and unit computed from all of them alike."""
-    X = torch.cat([torch.from_numpy(model.examples.X), query[None]])
-    covariance = Covariance.of(model.covariance.kernel, X[by_content(X.numpy())])
-    K = covariance(X, X) + covariance.intercept
+    check_joint_matrix(len(model.examples.labels))
+    X = stacked(model.examples.X, query)
+    covariance = Covariance.of(model.covariance.kernel, as_rows(X[by_content(X)]))
+    rows = as_rows(X)
+    K = covariance(rows, rows) + covariance.intercept
     return (K + K.mT) / 2

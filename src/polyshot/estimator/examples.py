@@ -9,6 +9,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyshot.estimator.rows import Features, check_alike, stacked
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -18,26 +20,27 @@ class Examples:
     powers of their likelihoods; None if all are one.
     """
 
-    X: NDArray[np.float64]
+    X: Features
     labels: NDArray[np.int64]
     classes: NDArray[Any]
     rows: NDArray[np.int64]
     weights: NDArray[np.float64] | None = None
 
     @staticmethod
-    def of(X: NDArray[np.float64], y: NDArray[Any], weights: NDArray[np.float64] | None = None) -> "Examples":
+    def of(X: Features, y: NDArray[Any], weights: NDArray[np.float64] | None = None) -> "Examples":
         """Examples with the labels y that the user gave."""
         classes, labels = np.unique(y, return_inverse=True)
-        return Examples(X, labels.astype(np.int64), classes, np.arange(len(X)), weights)
+        return Examples(X, labels.astype(np.int64), classes, np.arange(len(y)), weights)
 
-    def grown(self, X: NDArray[np.float64], y: NDArray[Any], weights: NDArray[np.float64] | None = None) -> "Examples":
+    def grown(self, X: Features, y: NDArray[Any], weights: NDArray[np.float64] | None = None) -> "Examples":
         """Further examples behind these; y has the labels of all, `weights` are those of the further ones."""
-        grown = Examples.of(np.concatenate([self.X, X]), y)
+        check_alike(self.X, X)
+        grown = Examples.of(stacked(self.X, X), y)
         if self.weights is not None or weights is not None:
-            old = np.ones(len(self.X)) if self.weights is None else self.weights
-            new = np.ones(len(X)) if weights is None else weights
+            old = np.ones(len(self.rows)) if self.weights is None else self.weights
+            new = np.ones(X.shape[0]) if weights is None else weights
             grown = replace(grown, weights=np.r_[old, new])
-        return replace(grown, rows=np.r_[self.rows, len(self.X) + np.arange(len(X))])
+        return replace(grown, rows=np.r_[self.rows, len(self.rows) + np.arange(X.shape[0])])
 
     def ordered(self, order: list[int]) -> "Examples":
         """The same examples in another order."""

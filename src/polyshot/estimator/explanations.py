@@ -7,12 +7,12 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import beta
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.answers import Answers
 from polyshot.estimator.fitted import FittedModel
 from polyshot.estimator.inputs import check_share, checked_places
+from polyshot.estimator.rows import Rows
 from polyshot.gp import leave_one_out_of_all
 from polyshot.system.threads import few_threads
 
@@ -56,13 +56,13 @@ class Explanations(Answers):
         np.int64(1)
         """
 
-        def contributions(model: FittedModel, queries: Tensor) -> Array:
+        def contributions(model: FittedModel, queries: Rows) -> Array:
             if y is None:
                 places = model.logits(queries).argmax(1)
             else:
                 places = torch.from_numpy(checked_places(model.examples.classes, y))
-            if len(places) != len(queries):
-                raise InputError(f"y has {len(places):,} labels, but X has {len(queries):,} rows")
+            if len(places) != queries.shape[0]:
+                raise InputError(f"y has {len(places):,} labels, but X has {queries.shape[0]:,} rows")
             return model.contributions(queries, places).numpy()
 
         return self._answer(X, contributions)

@@ -18,7 +18,8 @@ from polyshot.estimator.inference import Inferred, Start, weights_with_none
 from polyshot.estimator.pool import PooledCovariance, covariance_of
 from polyshot.estimator.pool_models import Companion, companions
 from polyshot.estimator.projection import Projection, scaled, with_constant
-from polyshot.gp import FactoredKernel, KernelMatrix, Queries, SiteMixture, as_tensor, check_finite_tensor, grown_sites
+from polyshot.estimator.rows import Features, Rows, as_rows
+from polyshot.gp import FactoredKernel, KernelMatrix, Queries, SiteMixture, check_finite_tensor, grown_sites
 
 CHUNK_NUMBERS = 2**22
 NEAREST = 16.0  # prior standard deviations; docs/estimator-choices.md
@@ -63,8 +64,8 @@ class FittedModel:
         """
         examples = examples.ordered(by_content(examples.X))
         n_way, start, weights = len(examples.classes), None, examples.powers
-        covariance = covariance_of(kernel, as_tensor(examples.X), pool, weights)
-        projection = Projection.of(covariance, as_tensor(examples.X)) if by_features else None
+        covariance = covariance_of(kernel, as_rows(examples.X), pool, weights)
+        projection = Projection.of(covariance, as_rows(examples.X)) if by_features else None
         K = kernel_matrix(covariance, projection, examples.X)
         scales = () if log_scale is None else (log_scale, log_scale)
         if log_scale is None:
@@ -72,7 +73,7 @@ class FittedModel:
             labels = torch.from_numpy(examples.labels)
             log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept, weights)
             start = None if near is None else (near.w, near.kappa)
-        chosen = len(examples.X), n_way
+        chosen = len(examples.labels), n_way
         model = _conditioned(examples, covariance, projection, log_scale, K, infer, start, chosen)
         return model._with_companions(scales, infer)
 
@@ -87,24 +88,24 @@ class FittedModel:
         model = _conditioned(grown, self.covariance, self.projection, self.log_scale, K, infer, start, chosen)
         return model._with_companions(tuple(c.log_scale for c in self.companions), infer)
 
-    def logits(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q c"]:
-        """Posterior mean logits; with a pool their part and that of the companions."""
+    def logits(self, X: Rows) -> Float[Tensor, "q c"]:
+        """Posterior mean logits; with a pool averaged with those of the companions."""
         logits = self._own_share * self._mean(X, self.weights)
         for companion in self.companions:
             logits += companion.share * companion.logits(X)
         check_finite_tensor(_TOO_LARGE, logits)
         return logits
 
-    def contributions(self, X: Float[Tensor, "q d"], places: Int[Tensor, "q"]) -> Float[Tensor, "q n"]:
+    def contributions(self, X: Rows, places: Int[Tensor, "q"]) -> Float[Tensor, "q n"]:
         """What each example, in the user's order, adds to the logit of the class at places[q]."""
         of_class = self._example_weights().T[places]
         parts = self._own_share * torch.cat([K_star * of_class[rows] for rows, K_star in self._covariances(X)])
         for companion in self.companions:
-            parts += companion.share * companion.contributions(X, places)[:, : len(self.examples.X)]
+            parts += companion.share * companion.contributions(X, places)[:, : len(self.examples.labels)]
         check_finite_tensor("X has rows too large for the kernel: their contributions", parts)
         return parts[:, self.examples.rows.argsort()]
 
-    def logit_covariance(self, X: Float[Tensor, "q d"], mean: Float[Tensor, "q c"]) -> Float[Tensor, "q c c"]:
+    def logit_covariance(self, X: Rows, mean: Float[Tensor, "q c"]) -> Float[Tensor, "q c c"]:
         """Posterior covariance of the logits, whose mean is known."""
 
         def queries(size: int) -> Iterator[Queries]:
@@ -116,7 +117,7 @@ class FittedModel:
         check_finite_tensor("X has rows too large for the kernel: their posterior covariance", covariance)
         return covariance
 
-    def outlier_scores(self, X: Float[Tensor, "q d"]) -> Float[Tensor, "q"]:
+    def outlier_scores(self, X: Rows) -> Float[Tensor, "q"]:
         """Logit of one more class without an example, less the largest logit; for the RBF also the distance."""
         logits = self._mean(X, self.weights_with_none(), with_intercept=False)
         score = logits[:, -1] - logits[:, :-1].amax(1)
@@ -157,38 +158,39 @@ class FittedModel:
         others = companions(self.covariance, self.examples, graph_logits, log_scales, infer)
         return replace(self, companions=others)
 
-    def _covariances(self, X: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    def _covariances(self, X: Rows) -> Iterator[tuple[slice, Tensor]]:
         """Rows of X and their covariances with the support set, in parts that bound the memory."""
-        support, scale = as_tensor(self.examples.X), np.exp(self.log_scale)
-        for rows in self._parts(X, len(support)):
+        support, scale = as_rows(self.examples.X), np.exp(self.log_scale)
+        for rows in self._parts(X, support.shape[0]):
             yield rows, scale * self.covariance(X[rows], support) + self.covariance.intercept
 
-    def _inputs(self, X: Tensor, size: int = 0, *, with_intercept: bool = True) -> Iterator[tuple[slice, Tensor]]:
+    def _inputs(self, X: Rows, size: int = 0, *, with_intercept: bool = True) -> Iterator[tuple[slice, Tensor]]:
         """Rows of X and what the weights multiply: covariances or features."""
         intercept = self.covariance.intercept if with_intercept else 0.0
         if self.projection is None:
-            support, scale = as_tensor(self.examples.X), np.exp(self.log_scale)
-            for rows in self._parts(X, len(support) + size):
+            support, scale = as_rows(self.examples.X), np.exp(self.log_scale)
+            for rows in self._parts(X, support.shape[0] + size):
                 yield rows, scale * self.covariance(X[rows], support) + intercept
         else:
             for rows in self._parts(X, len(self.projection.landmarks) + len(self.weights) + size):
                 yield rows, with_constant(np.exp(self.log_scale / 2) * self.projection(X[rows]), intercept)
 
-    def _parts(self, X: Tensor, size: int) -> Iterator[slice]:
+    def _parts(self, X: Rows, size: int) -> Iterator[slice]:
         step = max(1, CHUNK_NUMBERS // (X.shape[1] + size))
-        return (slice(first, first + step) for first in range(0, len(X), step))
+        return (slice(first, first + step) for first in range(0, X.shape[0], step))
 
-    def _mean(self, X: Tensor, weights: Tensor, *, with_intercept: bool = True) -> Tensor:
+    def _mean(self, X: Rows, weights: Tensor, *, with_intercept: bool = True) -> Tensor:
         parts = self._inputs(X, with_intercept=with_intercept)
         logits = torch.cat([inputs @ weights for _, inputs in parts])
         check_finite_tensor(_TOO_LARGE, logits)
         return logits
 
 
-def kernel_matrix(covariance: Covariance, projection: Projection | None, X: NDArray[np.float64]) -> KernelMatrix:
+def kernel_matrix(covariance: Covariance, projection: Projection | None, X: Features) -> KernelMatrix:
     """Covariances of the examples at scale one without the intercept, symmetric to the bit; or their features."""
-    x = as_tensor(X)
+    x = as_rows(X)
     if projection is not None:
+        assert isinstance(x, Tensor)
         return FactoredKernel(projection(x), each_pair=False)
     K = covariance(x, x)
     return (K + K.mT) / 2

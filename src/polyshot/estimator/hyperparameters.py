@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from polyshot.estimator.projection import scaled
+from polyshot.estimator.rows import Features, content
 from polyshot.gp import (
     FactoredKernel,
     KernelMatrix,
@@ -106,9 +106,10 @@ def choose_log_scale(
     return float(centre + _STEP * best), fits[round(best)]
 
 
-def by_content(X: NDArray[np.float64]) -> list[int]:
+def by_content(X: Features) -> list[int]:
     """A pseudo-random order of the rows that depends only on their content, so that a part can be taken by position."""
-    return sorted(range(len(X)), key=lambda i: blake2b(X[i].tobytes()).digest())
+    hashes = [blake2b(row).digest() for row in content(X)]
+    return sorted(range(len(hashes)), key=hashes.__getitem__)
 
 
 def scatter(K: KernelMatrix, y: Int[Tensor, "n"], weights: Float[Tensor, "n"]) -> float:

@@ -7,21 +7,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from polyshot.errors import InputError
+from polyshot.estimator.rows import Features
 
 _DATES = "labels must be strings or numbers, not dates; convert them first, for example with y.astype(str)"
 
 
-def checked_features(estimator: Any, X: Any) -> NDArray[np.float64]:
+def checked_features(estimator: Any, X: Any) -> Features:
     """The features of queries as float64, if they match what the estimator was fitted to."""
-    return _validated(estimator, X, reset=False)  # type: ignore[no-any-return]
+    return _canonical(_validated(estimator, X, reset=False))
 
 
-def checked_examples(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[NDArray[np.float64], NDArray[Any]]:
+def checked_examples(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Features, NDArray[Any]]:
     """Features as float64 and labels as a one-dimensional array; `reset` forgets the features of an earlier fit."""
     X, y = _validated(estimator, X, _labels(y), reset=reset, ensure_min_samples=2 if reset else 1)
     with warnings.catch_warnings():  # that many classes have one example is normal here
@@ -30,7 +32,7 @@ def checked_examples(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[ND
             check_classification_targets(y)
         except ValueError as error:
             raise InputError(str(error)) from error
-    return X, y
+    return _canonical(X), y
 
 
 def joined_labels(before: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
@@ -66,8 +68,8 @@ def checked_sample_weight(sample_weight: Any, n: int) -> NDArray[np.float64] | N
 
 
 def weighted_rows(
-    X: NDArray[np.float64], y: NDArray[Any], sample_weight: Any, unknown: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64] | None]:
+    X: Features, y: NDArray[Any], sample_weight: Any, unknown: NDArray[np.bool_]
+) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
     """The labelled rows, their labels and weights, without rows of weight 0; `unknown` are the user's other rows."""
     weights = checked_sample_weight(sample_weight, len(unknown))
     if weights is None:
@@ -129,13 +131,23 @@ def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
         raise InputError(f"X has more than one column named {', '.join(repeated)}; rename or drop the duplicates")
     try:
         with np.errstate(all="ignore"):  # infinity is refused in words; numpy need not warn of it too
-            return validate_data(estimator, from_tensor("X", X), *y, dtype=np.float64, **options)
+            return validate_data(estimator, from_tensor("X", X), *y, dtype=np.float64, accept_sparse="csr", **options)
     except OverflowError as error:
         raise InputError(f"X holds integers too large for a float ({error}); rescale the features") from error
     except InputError:
         raise
     except ValueError as error:  # scikit-learn's own words, as an error of ours
         raise InputError(str(error)) from error
+
+
+def _canonical(X: Any) -> Features:
+    """Sparse rows with their entries in order, each once and none zero, so that equal rows have equal content."""
+    if not issparse(X):
+        return np.ascontiguousarray(X)
+    X = csr_array(X, copy=True)
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    return X
 
 
 def _labels(y: Any) -> Any:

@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.answers import Answers
 from polyshot.estimator.fitted import FittedModel
 from polyshot.estimator.hyperparameters import by_content
+from polyshot.estimator.rows import Rows
 from polyshot.gp import as_tensor, most_informative
 
 _NOISE = 0.1  # variance of what a label says, relative to the prior variance (docs/estimator-active.md)
@@ -53,7 +55,9 @@ class Labelling(Answers):
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise InputError(f"n must be a whole number of at least 1, not {n!r}")
 
-        def rows(model: FittedModel, pool: Tensor) -> NDArray[np.int64]:
+        def rows(model: FittedModel, pool: Rows) -> NDArray[np.int64]:
+            if issparse(pool):
+                raise InputError("next_to_label needs dense rows, also in fit; use X.toarray()")
             if n > len(pool):
                 raise InputError(f"cannot choose {n:,} of {len(pool):,} rows; ask for at most as many as X has")
             return np.array(_informative(model, pool, int(n), new_classes), dtype=np.int64)

@@ -38,6 +38,16 @@ def memory_bytes() -> float:
     return min(sizes)
 
 
+def check_joint_matrix(n: int) -> None:
+    """Refuse the N x N matrix of a query and all examples, which every conformal answer needs, if it would not fit."""
+    needed, available = 4 * 8.0 * n**2, memory_bytes()
+    if needed > 0.8 * available:
+        raise InputError(
+            f"p-values from {n:,} examples need about {needed / 2**30:,.1f} GB, but this machine has "
+            f"{available / 2**30:,.1f} GB; fit a part of the examples for them"
+        )
+
+
 def resources(
     inference: str, n: int, n_way: int, n_features: int, options: ChainOptions, by_features: int
 ) -> AbstractContextManager[None]:

@@ -7,12 +7,14 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import by_content
 from polyshot.estimator.inputs import checked_examples, from_tensor, is_missing
+from polyshot.estimator.rows import Features, Rows
 from polyshot.gp import Deformation, as_tensor, deformation, graph_laplacian, nearest_neighbours
 
 _NEIGHBOURS = 10
@@ -66,10 +68,7 @@ class PooledCovariance(Covariance):
 
 
 def covariance_of(
-    kernel: KernelLike,
-    X: Float[Tensor, "n d"],
-    pool: NDArray[np.float64],
-    weights: Float[Tensor, "n"] | None = None,
+    kernel: KernelLike, X: Rows, pool: NDArray[np.float64], weights: Float[Tensor, "n"] | None = None
 ) -> Covariance:
     """The covariance for labelled examples and a pool, which may be empty. The graph of a pool ignores the weights."""
     return PooledCovariance.around(kernel, X, as_tensor(pool)) if len(pool) else Covariance.of(kernel, X, weights)
@@ -84,7 +83,7 @@ def pool_of(covariance: Covariance) -> NDArray[np.float64]:
 
 def labelled_and_pool(
     estimator: Any, X: Any, y: Any, unlabeled: Any, *, reset: bool, label: Any = None
-) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
+) -> tuple[Features, NDArray[Any], NDArray[np.float64]]:
     """Labelled rows of X, their labels, and the pool: the rows of X where y is `unlabeled`; () means no such value.
 
     `label` is one that the estimator knows already. Without it at least one row must have a label.
@@ -92,7 +91,7 @@ def labelled_and_pool(
     unknown = unlabelled_rows(y, unlabeled)
     if not unknown.any():
         X, y = checked_examples(estimator, X, y, reset=reset)
-        return X, y, X[:0]
+        return X, y, np.empty((0, X.shape[1]))
     labels = np.asarray(from_tensor("y", y)).tolist()
     known = [name for name, missing in zip(labels, unknown, strict=True) if not missing]
     if not known and label is None:
@@ -101,6 +100,8 @@ def labelled_and_pool(
     # so that one check sees all rows: what is not labelled gets any label first
     filled = [some if missing else name for name, missing in zip(labels, unknown, strict=True)]
     X, y = checked_examples(estimator, X, filled, reset=reset)
+    if issparse(X):
+        raise InputError("rows without a label need dense X; use X.toarray(), or drop them")
     return X[~unknown], y[~unknown], X[unknown]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from polyshot.errors import DataError, InputError
@@ -16,6 +17,7 @@ from polyshot.estimator.fitted import FittedModel, kernel_matrix
 from polyshot.estimator.pool import PooledCovariance
 from polyshot.estimator.pool_models import Companion
 from polyshot.estimator.projection import Projection, scaled
+from polyshot.estimator.rows import Features
 from polyshot.gp import KERNELS, Deformation, Kernel, SiteMixture, Sites, check_finite_tensor
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.threads import few_threads
@@ -52,7 +54,7 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
     parameters["unlabeled"] = [x for x in (parameters["unlabeled"],) if x != ()]
     covariance = model.covariance
     tensors = {
-        "X": torch.from_numpy(model.examples.X),
+        **_feature_tensors(model.examples.X),
         "labels": torch.from_numpy(model.examples.labels),
         "rows": torch.from_numpy(model.examples.rows),
         "centre": covariance.centre,
@@ -98,7 +100,7 @@ def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier"
         if "unit" in header["covariance"]:  # written before features could have units of their own
             unit = header["covariance"].pop("unit")
             tensors["unit"] = torch.full_like(tensors["centre"], unit)
-        with few_threads(tensors["X"].numel() * len(tensors["X"])):
+        with few_threads(tensors["centre"].numel() * len(tensors["labels"]) ** 2):
             for name, tensor in tensors.items():
                 check_finite_tensor(name, tensor.double())
             _check(header, tensors)
@@ -126,18 +128,33 @@ def _kernel_name(kernel: Any) -> str:
     return names[0]
 
 
+def _feature_tensors(X: Features) -> dict[str, Tensor]:
+    if not issparse(X):
+        return {"X": torch.from_numpy(X)}
+    parts = {"data": X.data, "indices": X.indices.astype(np.int64), "indptr": X.indptr.astype(np.int64)}
+    return {f"X.{name}": torch.from_numpy(part) for name, part in parts.items()}
+
+
+def _features(tensors: dict[str, Tensor]) -> Features:
+    if "X" in tensors:
+        return tensors["X"].numpy()
+    parts = tuple(tensors[f"X.{name}"].numpy() for name in ("data", "indices", "indptr"))
+    X = csr_array(parts, shape=(len(tensors["labels"]), len(tensors["centre"])))
+    X.check_format(full_check=True)
+    return X
+
+
 def _classes(header: dict[str, Any]) -> np.ndarray:
     return np.array(header["classes"], dtype=np.dtype(header["class_type"]))
 
 
 def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Refuse parts that do not belong together; the checksum has already shown that nothing changed by accident."""
-    X, omega, labels = tensors["X"], tensors["omega"], tensors["labels"]
-    n, n_way, n_chains = len(X), len(header["classes"]), len(omega)
+    X, omega, labels = _features(tensors), tensors["omega"], tensors["labels"]
+    n, n_way, n_chains = X.shape[0], len(header["classes"]), len(omega)
     shapes = {
-        "X": (n, X.shape[1]),
-        "centre": X.shape[1:],
-        "unit": X.shape[1:],
+        "centre": (X.shape[1],),
+        "unit": (X.shape[1],),
         "omega": (n_chains, n, n_way),
         "kappa": (n_chains, n, n_way),
         "weights": (n, n_way),
@@ -167,6 +184,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         finite += [header["pool"]["size_after"], *header["pool"]["log_scales"], *header["pool"]["shares"]]
     counts = header["n_chosen"], header["n_classes_chosen"]
     checks = {
+        "features": X.ndim == 2 and X.dtype == np.float64,
         "arrays": all(x.shape == torch.Size(s) for x, s in zip(arrays.values(), shapes.values(), strict=True)),
         "precision": all(x.dtype == torch.float64 for x in arrays.values()) and labels.dtype == torch.int64,
         "labels": labels.shape == (n,) and np.unique(labels).tolist() == list(range(n_way)),
@@ -202,7 +220,7 @@ def _rebuilt(
         kernel.to(next(iter(state.values())).dtype).load_state_dict(state)
         classifier.kernel = kernel
     weights = tensors["sample_weight"].numpy() if "sample_weight" in tensors else None
-    examples = Examples(tensors["X"].numpy(), labels.numpy(), _classes(header), tensors["rows"].numpy(), weights)
+    examples = Examples(_features(tensors), labels.numpy(), _classes(header), tensors["rows"].numpy(), weights)
     classifier.n_features_in_ = examples.X.shape[1]
     classifier.metadata_ = header["metadata"]
     if header["feature_names"]:

@@ -40,6 +40,10 @@ EXPERIMENTS = {
         "report.findings.findings", "report.page.write_report", "report.reliability.write_reliability",
         "report.reliability.draw_reliability",
     ),
+    "Label and serve": (
+        "app.labelling.sources.open_session", "app.labelling.session.Session", "app.labelling.store.Decision",
+        "app.service.make_service",
+    ),
     "What a method gets and gives": (
         "task.LabelledSet", "task.Episode", "task.Prediction", "task.Space", "methods.base.QueryFunction",
     ),

@@ -1,4 +1,4 @@
-"""The compiled query logits and their closed-form gradient against autograd through the dense formulas."""
+"""The query logits of all chains and their closed-form gradient against autograd through the dense formulas."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from polyshot.gp import Logits, OneVsEachGP, gibbs, make_kernel
         ((3, 2), 9, 4, 5, True),
     ],
 )
-def test_compiled_query_logits_and_gradients_are_those_of_autograd(batch, n, n_way, n_query, weights):
+def test_query_logits_and_gradients_are_those_of_autograd(batch, n, n_way, n_query, weights):
     generator = torch.Generator().manual_seed(0)
     model = OneVsEachGP(1 + torch.arange(n_way**2).reshape(n_way, n_way).double() % 3 if weights else None)
     kernel = make_kernel("cosine", log_scale=1.0).double()
@@ -36,7 +36,7 @@ def test_compiled_query_logits_and_gradients_are_those_of_autograd(batch, n, n_w
         leaves = [x, queries, mean, *kernel.parameters()]
         return [*logits, *torch.autograd.grad(total, leaves, retain_graph=True)]
 
-    compiled = with_gradients(model.query(K, y, sites, *covariances, mean))
+    closed_form = with_gradients(model.query(K, y, sites, *covariances, mean))
     dense = with_gradients(model.condition(K, y, sites, mean).query(*covariances, mean))
-    for one, other in zip(compiled, dense, strict=True):
+    for one, other in zip(closed_form, dense, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-11)

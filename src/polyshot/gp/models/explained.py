@@ -41,9 +41,8 @@ class _Explained(torch.autograd.Function):
         F1, F2 = star.factors()
         F, n = torch.cat([F1, F2], -1), K.shape[-1]
         k = K_star[..., None, :, :]
-        P = (k @ F.movedim(-2, -3).flatten(-2)).reshape(
-            *r.shape[:-2], -1, r.shape[-1], 2 * n
-        )  # K_* F [*batch, M, Q, C, 2 N]
+        shape = (*r.shape[:-2], K_star.shape[-2], r.shape[-1], 2 * n)
+        P = (k @ F.movedim(-2, -3).flatten(-2)).reshape(shape)  # K_* F
         P1, P2 = P[..., :n], P[..., n:]
         explained = P2 @ P2.mT - P1 @ P1.mT
         own_class = star.R.flatten(-2) @ outer_products(K_star).mT[..., None, :, :]

@@ -67,7 +67,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.evaluation
 
-# Every part adds to its committed results, or takes minutes: docs/estimator.md has the times.
+# The first and the last add to their committed results, the second takes minutes: docs/estimator.md
 bench-estimator: $(VENV)/.dev
 	$(PIP) -e '.[bench]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_costs

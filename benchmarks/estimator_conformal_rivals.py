@@ -29,6 +29,6 @@ def rival_sets(
     wrapped.calibrate(*held_out, seed=seed)
     for level in levels:
         split = SplitConformalClassifier(model, confidence_level=level, prefit=True).conformalize(*held_out)
-        enough = len(held_out[0]) >= 1 / (1 - level)  # MAPIE's own condition
+        enough = len(held_out[0]) >= 1 / (1 - level) - 1e-9  # MAPIE's own condition
         yield RIVALS[0], level, split.predict_set(query)[1][0, :, 0] if enough else np.ones(len(model.classes_), bool)
         yield RIVALS[1], level, wrapped.predict_set(query, labels=False, confidence=level, seed=seed)[0] > 0

@@ -40,7 +40,7 @@ _DENSE = f"sparse X is for kernel={', '.join(map(repr, OF_SPARSE_ROWS))}; use on
 _EXAMPLES_TO_TRUST_A_MEAN = 10.0
 _FEWEST_OF_AN_EMBEDDING = 100
 _MOST_FOR_A_DISTANCE = 1000
-_OWN_SCALES = 20.0  # largest spread over the median one: embeddings had at most 10, tables of measurements 29 and more
+_OWN_SCALES = 20.0  # largest spread over the median one: at most 11 in embeddings, 29 and more in raw tables
 _FARTHEST = 1e5  # typical distances; beyond this, rounding spoils the distances of all other rows
 
 

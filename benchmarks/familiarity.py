@@ -3,8 +3,8 @@
     POLYSHOT_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.familiarity
 
 The network is that of the encoder `characters` (trained on Omniglot, validated on EMNIST's validation classes). No
-warning is wanted for characters of other sets, one is for photographs. 300 random sets of 10, 26 and 55 images each, with
-seed 1. The table is for docs/training.md.
+warning is wanted for characters of other sets, one is for photographs. 300 random sets of 10, 26 and 55 images each,
+with seed 1. The table is for docs/training.md.
 """
 
 import os

@@ -31,9 +31,9 @@ from polyshot.app.labelling.enough import CHECK_EVERY, accuracy
 from polyshot.app.labelling.learning import Learned, answer_open
 from polyshot.app.labelling.ranking import first_to_label
 
-SIZES = ((2000, 256), (2000, 1280), (5000, 256), (5000, 1280))  # items, numbers in a vector
+SIZES = ((2000, 256), (5000, 256), (2000, 1280), (5000, 1280))  # items, numbers in a vector
 CLASSES = 10
-LABELS = 40
+LABELS = 30
 SETS = ("clinc150_minilm",)
 REPETITIONS, ITEMS, STEPS = 10, 1000, (40, 80, 120)
 OUT = Path(__file__).parent / "results" / "labelling.json"
@@ -56,12 +56,14 @@ class Page:
         self.host = address.removeprefix("http://")
         cookie = f"polyshot-label-{self.host.partition(':')[2]}={token}"
         self.headers = {"Cookie": cookie, "Origin": address, "Content-Type": "application/json"}
-        self.connection = http.client.HTTPConnection(self.host)
 
     def ask(self, path: str, content: Any = None) -> Any:
         body = None if content is None else json.dumps(content)
-        self.connection.request("GET" if body is None else "POST", path, body, self.headers)
-        return json.loads(self.connection.getresponse().read())
+        connection = http.client.HTTPConnection(self.host)
+        connection.request("GET" if body is None else "POST", path, body, self.headers)
+        content = json.loads(connection.getresponse().read())
+        connection.close()
+        return content
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float, float]:
@@ -179,6 +181,7 @@ if __name__ == "__main__":
         for size in SIZES:
             results["times"].append(measure(*size))
             print(json.dumps(results["times"][-1]), flush=True)
+            OUT.write_text(json.dumps(results, indent=1))
     else:
         results["accuracy"] = [row for name in SETS for row in compare(name)]
-    OUT.write_text(json.dumps(results, indent=1))
+        OUT.write_text(json.dumps(results, indent=1))

@@ -105,7 +105,6 @@ class Server:
         picture = self._picture(request.path_params["row"], request.path_params["size"])
         if picture is None:
             return JSONResponse({"error": "the image cannot be read any more"}, 404)
-        # the address holds a number, which means another image when other data are labelled
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"})
 
     async def _change(self, request: Request) -> Response:

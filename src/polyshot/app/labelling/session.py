@@ -49,6 +49,8 @@ class Session:
 
     Attributes
     ----------
+    keys : list of str
+        An identity for each item that lasts when others come or go.
     learned : Learned
         The newest result of the learning thread.
     problem : str or None
@@ -68,12 +70,12 @@ class Session:
         encoder: object = None,
     ) -> None:
         self.items, self.vectors, self.name, self.encoder = items, vectors, name, encoder
-        self._keys = item_keys(items)
+        self.keys = item_keys(items)
         start = start or [None] * len(items)
         for label in {label for label in start if label is not None}:
             check_class_name(label)
         self._store = LabelStore(path, items.kind, name)
-        self._decisions = Decisions(self._keys, start)
+        self._decisions = Decisions(self.keys, start)
         try:
             self._decisions.apply(self._store.actions())
             self._check_same_data()
@@ -145,7 +147,7 @@ class Session:
                 raise Stale
             if decision.label is not None and decision.label not in now.classes and len(now.classes) >= _MOST_CLASSES:
                 raise InputError(f"there are {_MOST_CLASSES} classes already, which is the most")
-            self._add([self._keys[row] for row in rows], decision, spot_check=list(rows) == [self.spot_check])
+            self._add([self.keys[row] for row in rows], decision, spot_check=list(rows) == [self.spot_check])
 
     def rename(self, old: str, new: str, seen: int) -> None:
         """Give all items of one class to another, which may exist already."""
@@ -245,7 +247,7 @@ class Session:
     def _check_same_data(self) -> None:
         """Refuse a file of labels of other data; a few items that are gone do no harm."""
         decided = self._decisions.items
-        missing = decided - set(self._keys)
+        missing = decided - set(self.keys)
         if 2 * len(missing) > len(decided):
             raise DataError(
                 f"{self._store.path}: holds labels of other data, {self._store.source}: {len(missing):,} of its "

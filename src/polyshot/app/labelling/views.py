@@ -64,7 +64,9 @@ def item(session: Session, row: int, longest: int = _EXCERPT) -> dict[str, Any]:
         raise InputError(f"there is no item {row}; they have the numbers 0 to {len(session.items) - 1}")
     decision = session.decisions.current.get(row)
     shown: dict[str, Any] = {"row": row, "name": session.items.names[row], "decision": decision and vars(decision)}
-    if session.items.kind == "text":
+    if session.items.kind == "images":
+        shown["key"] = session.keys[row]
+    else:
         text: str = session.items.contents[row]
         shown["text"] = text if len(text) <= longest else f"{text[:longest]}…"
     guess = sorted(session.learned.guess(row).items(), key=lambda pair: -pair[1])

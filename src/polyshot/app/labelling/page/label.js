@@ -192,7 +192,7 @@ async function open(row) {
 
 // ---- the card
 
-const picture = (item, size) => `images/${item.row}/${size}`;
+const picture = (item, size) => `images/${item.row}/${size}?${item.key}`; // the key: row 0 of other data is another image
 
 function drawCard() {
   const card = $("card");

@@ -35,8 +35,8 @@ def write_inputs(folder: Path) -> Path:
     for name in ("ant", "bee"):
         for k in range(10):
             official.photo(folder / "farm" / name / f"{k}.png", tuple(rng.integers(0, 256, 3).tolist()), (300, 300))
-    labels = np.where(np.arange(610) < 10, np.arange(610) % 2, -1)
-    np.savez(folder / "vectors.npz", X=rng.normal(size=(610, 3)) + labels[:, None], labels=labels)
+    labels = np.where(np.arange(310) < 10, np.arange(310) % 2, -1)
+    np.savez(folder / "vectors.npz", X=rng.normal(size=(310, 3)) + labels[:, None], labels=labels)
     return folder
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-_DIFFER = {"seconds", "processor_seconds", "training_seconds", "sha256", "check", "model"}
+_DIFFER = {"seconds", "processor_seconds", "training_seconds", "sha256", "check", "model", "weights"}
 
 
 def content(folder: Path) -> dict[str, Any]:

@@ -13,12 +13,15 @@ from polyshot.app import read_queries as read_app_queries
 from polyshot.app.classification import classify
 from polyshot.data.class_splits import Splits
 from polyshot.errors import DataError, InputError
+from polyshot.estimator import OneVsEachClassifier
 from polyshot.evaluation.results import read_result, write_result
 from polyshot.runs.config import TrainingConfig, read_toml
 from polyshot.runs.history import parse_log
 from polyshot.runs.trained import read_queries
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.sealed import read_sealed, write_sealed
+
+MODEL = "polyshot.OneVsEachClassifier 5"
 
 
 def test_toml_lists_within_lists(tmp_path):
@@ -31,6 +34,16 @@ def test_toml_lists_within_lists(tmp_path):
 def test_a_whole_number_beyond_every_float():
     with pytest.raises(InputError, match="shots must be a whole number, at least 1 and at most 10000000"):
         TrainingConfig("protonet", "glyphs", shots=10**400)
+
+
+def test_a_model_whose_tensor_is_one_number(tmp_path):
+    path = tmp_path / "m"
+    OneVsEachClassifier().fit(np.eye(4), [0, 0, 1, 1]).save(path)
+    tensors, record = load_checkpoint(path, MODEL)
+    for name in ("X", "omega", "weights"):
+        save_checkpoint(path, tensors | {name: torch.tensor(3.0).double()}, record, MODEL)
+        with pytest.raises(DataError, match="m: not a readable classifier"):
+            OneVsEachClassifier.load(path)
 
 
 @pytest.mark.parametrize("read", [read_queries, read_app_queries])

@@ -51,6 +51,8 @@ bench: $(VENV)/.dev
 
 bench-estimator: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_pool
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_active
 
 results: $(VENV)/.runtime
 	$(BIN)/python -m paper.run

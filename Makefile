@@ -67,12 +67,14 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.evaluation
 
-# The first and the last add to their committed results, the second takes minutes: docs/estimator.md
+# Most parts add to their committed results and can be interrupted; together they take hours: docs/estimator.md
 bench-estimator: $(VENV)/.dev
 	$(PIP) -e '.[bench]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_costs
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_conformal
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_suspects
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_pool
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_active
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator --minutes 60
 
 results: $(VENV)/.runtime

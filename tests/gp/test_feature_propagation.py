@@ -16,7 +16,7 @@ def task(n: int, d: int, n_way: int) -> tuple[torch.Tensor, ...]:
     return phi, y, w, kappa
 
 
-@pytest.mark.parametrize(("n", "d", "n_way"), [(30, 7, 3), (40, 12, 5), (12, 20, 2)])
+@pytest.mark.parametrize(("n", "d", "n_way"), [(30, 7, 3), (40, 12, 5), (12, 20, 2), (40, 30, 12)])
 def test_features_give_the_posterior_of_their_kernel_matrix(n: int, d: int, n_way: int) -> None:
     phi, y, w, kappa = task(n, d, n_way)
     dual, primal = (
@@ -35,8 +35,10 @@ def test_features_give_the_posterior_of_their_kernel_matrix(n: int, d: int, n_wa
     torch.testing.assert_close(ours.covariance, theirs.covariance, rtol=0, atol=1e-11)
 
 
-def test_without_a_variance_for_each_pair_an_example_has_their_mean() -> None:
-    phi, y, w, kappa = task(40, 12, 5)
+@pytest.mark.parametrize(("n", "d", "n_way"), [(40, 12, 5), (40, 30, 12), (40, 5, 3)])
+def test_without_a_variance_for_each_pair_an_example_has_their_mean(n: int, d: int, n_way: int) -> None:
+    """Few examples per class for the features, many, and some of both."""
+    phi, y, w, kappa = task(n, d, n_way)
     each, mean = (
         FeatureConditional.of(FactoredKernel(phi, pair), y, w, kappa).contrasts()[1] for pair in (True, False)
     )

@@ -104,8 +104,8 @@ class FeatureConditional(LeaveOneOut):
         Features and labels of the support set.
     classes : list
         T_c of every class.
-    R : Tensor [D, D]
-        Inverse of the sum of all T_c.
+    total, R : Tensor [D, D]
+        The sum of all T_c, and its inverse.
     a : Tensor [D, C]
         Posterior mean of the weights: a query's mean logits are its features times these.
     log_integral : float
@@ -115,6 +115,7 @@ class FeatureConditional(LeaveOneOut):
     kernel: FactoredKernel
     y: Int[Tensor, "n"]
     classes: list[_ClassWeights]
+    total: Float[Tensor, "d d"]
     R: Float[Tensor, "d d"]
     a: Float[Tensor, "d c"]
     log_integral: float
@@ -136,7 +137,7 @@ class FeatureConditional(LeaveOneOut):
         shared = R @ own.sum(0)
         weights = (own - torch.stack([c.times(shared) for c in classes])).mT.contiguous()
         log_det = float(log_determinant(L)) - sum(c.log_det for c in classes) - d * np.log(n_way)
-        return FeatureConditional(kernel, y, classes, R, weights, float((beta * weights).sum() - log_det) / 2)
+        return FeatureConditional(kernel, y, classes, total, R, weights, float((beta * weights).sum() - log_det) / 2)
 
     def contrasts(self) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
         """Mean and variance of psi = f_y - f_c for every example of the support set."""
@@ -200,13 +201,27 @@ class FeatureConditional(LeaveOneOut):
     def _mean_variance(self) -> Tensor:
         """The mean over the other classes of Var[f_y - f_c]."""
         phi, n_way, (inner, rooted) = self.kernel.phi, len(self.classes), self._own_products()
-        shared = torch.zeros_like(self.R)  # sum T - Q
-        for c in self.classes:
-            product = c.times(self._root.mT).mT  # T_c L
-            shared.add_(c.base).addmm_(c.U, c.U.mT, alpha=-1.0).addmm_(product, product.mT, alpha=-1.0)
+        shared = self.total - self._coupled()
         total = n_way * (inner - rooted.square().sum(-1)) + ((phi @ shared) * phi).sum(-1)
         variance = (total / (n_way - 1))[:, None].repeat(1, n_way)
         return variance.scatter_(1, self.y[:, None], 0.0)
+
+    def _coupled(self) -> Tensor:
+        """Q = sum_c T_c R T_c; classes of low rank share their products with M."""
+        L, Q = self._root, torch.zeros_like(self.R)
+        low = [c for c in self.classes if c.U.shape[1]]
+        for c in self.classes:
+            if not c.U.shape[1]:
+                product = c.base @ L
+                Q.addmm_(product, product.mT)
+        if low:
+            ML, U = low[0].base @ L, torch.cat([c.U for c in low], 1)
+            UL = U.mT @ L
+            parts = torch.split(UL, [c.U.shape[1] for c in low])
+            inner = torch.cat([c.U @ (part @ part.mT) for c, part in zip(low, parts, strict=True)], 1)
+            crossed = (U @ UL) @ ML.mT
+            Q += len(low) * ML @ ML.mT - crossed - crossed.mT + inner @ U.mT
+        return Q
 
 
 def _class_weights(phi: Tensor, y: Tensor, w: Tensor, n_way: int) -> list[_ClassWeights]:

@@ -63,8 +63,9 @@ def reference(run: str) -> str:
 def label(run: str, by: dict[str, Result]) -> str:
     """The method's name in the paper, and what is not as in the other rows."""
     result = by["accuracy"]
-    if "-paper" in run:
-        return f"{METHOD_CLASSES[result.method].short_title(result.options)}, the paper's settings"
+    if "-paper" in run:  # runs without `settings` average log-probabilities: so the paper's text, but not its code
+        whose = "the paper's settings" if result.training.get("settings") == "paper" else "the paper's text"
+        return f"{METHOD_CLASSES[result.method].short_title(result.options)}, {whose}"
     return method_label(result) + (f", seed {result.seed}" if result.seed else "")
 
 

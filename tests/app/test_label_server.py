@@ -189,7 +189,7 @@ def test_images_are_sent_as_new_jpegs_and_only_those_of_the_items(tmp_path: Path
 
 def test_a_port_that_is_taken_is_named(client: Client, tmp_path: Path) -> None:
     with (
-        pytest.raises(InputError, match=f"port {client.port} cannot be used"),
+        pytest.raises(InputError, match=f"cannot listen on port {client.port}"),
         served(text_session(tmp_path / "labels.sqlite"), tmp_path, port=client.port),
     ):
         pass

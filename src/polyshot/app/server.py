@@ -2,8 +2,6 @@
 
 import contextlib
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -11,18 +9,16 @@ from starlette.types import ASGIApp
 from polyshot.errors import InputError
 
 
-@contextmanager
-def listen(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens on the address; an address that cannot be had is an InputError."""
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on the address; an address that cannot be had is an InputError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        found = socket.create_server(address[:2], family=family)
-    except OSError as error:
+        return socket.create_server(address[:2], family=family)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot listen on port {port} of {host} ({error.strerror}); choose another with --port or --host"
+            f"cannot listen on port {port} of {host} ({reason}); choose another port or address"
         ) from error
-    with found:
-        yield found
 
 
 def run(app: ASGIApp, on: socket.socket) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import secrets
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -22,6 +21,7 @@ from polyshot.app.labelling.exports import Exports
 from polyshot.app.labelling.guard import Guard
 from polyshot.app.labelling.session import Session, Stale
 from polyshot.app.labelling.store import Decision
+from polyshot.app.server import listen
 from polyshot.app.thumbnails import thumbnail
 from polyshot.errors import DataError, InputError, PolyshotError
 
@@ -51,7 +51,7 @@ class Server:
 
     def __init__(self, session: Session, exports: Exports, *, port: int = 0, target: float = 0.9) -> None:
         self._session, self._exports, self._target = session, exports, target
-        self._socket = _listen(port)
+        self._socket = listen("127.0.0.1", port)
         port = self._socket.getsockname()[1]
         token = secrets.token_urlsafe(24)
         self.url = f"http://127.0.0.1:{port}/?token={token}"
@@ -208,15 +208,3 @@ def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None
     """Call from another thread; a loop that has ended hears nothing."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(function)
-
-
-def _listen(port: int) -> socket.socket:
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind(("127.0.0.1", port))
-        found.listen()  # a browser that is quicker than the server waits
-    except (OSError, OverflowError) as error:
-        found.close()
-        raise InputError(f"port {port} cannot be used ({error}); choose another --port, or 0 for any") from error
-    return found

@@ -66,4 +66,4 @@ def test_a_port_that_is_taken(model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = CliRunner().invoke(app, ["serve", str(model), "--port", str(taken.getsockname()[1])])
     assert result.exit_code == 1
-    assert "choose another with --port" in result.output
+    assert "choose another port" in result.output

@@ -6,6 +6,7 @@ into the pages. A run NAME that was trained with further seeds has NAME-seed-1 a
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +44,15 @@ FEWEST = 100  # queries of a bin whose accuracy is not mere chance
 Runs = dict[str, dict[str, Result]]
 
 
+@cache
+def results_of(folder: Path) -> dict[str, Result]:
+    """The results of a run by the name of their file, read once."""
+    return {Path(r.path or "").stem: r for r in find_results([folder])}
+
+
 def runs_of(place: str, names: tuple[str, ...] = METHODS) -> Runs:
     """The finished runs of a folder, in this order: results by the name of their file."""
-    finished = [name for name in names if (RESULTS / place / name).is_dir()]
-    return {name: {Path(r.path or "").stem: r for r in find_results([RESULTS / place / name])} for name in finished}
+    return {name: results_of(RESULTS / place / name) for name in names if (RESULTS / place / name).is_dir()}
 
 
 def with_another_seed(place: str) -> tuple[str, ...]:

@@ -50,9 +50,17 @@ class Page:
         self.driver.find_element(By.TAG_NAME, "body").send_keys(keys)
 
     def click(self, selector: str) -> None:
+        from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.common.by import By
 
-        self.driver.find_element(By.CSS_SELECTOR, selector).click()
+        def clicked() -> bool:
+            try:
+                self.driver.find_element(By.CSS_SELECTOR, selector).click()
+            except StaleElementReferenceException:  # the page was drawn again in between
+                return False
+            return True
+
+        self.until(clicked)
 
     def name_class(self, name: str) -> None:
         from selenium.webdriver.common.by import By

@@ -44,7 +44,7 @@ def test_the_demo_trains_evaluates_explains_and_does_nothing_twice(
     assert "report.html" in out.replace("\n", "")
     states = sorted((tmp_path / "demo").rglob("*.safetensors")) + sorted((tmp_path / "demo").rglob("results/*.json"))
     before = [path.stat().st_mtime_ns for path in states if path.name != "comparison.json"]
-    assert len(before) == 2 * (2 + 5)
+    assert len(before) == 2 * (3 + 5)
     run_demo(tmp_path / "demo", TINY, workers=1)
     assert [path.stat().st_mtime_ns for path in states if path.name != "comparison.json"] == before
 

@@ -70,10 +70,13 @@ def test_other_kernels_say_what_to_do(kernel: object) -> None:
         OneVsEachClassifier(kernel).fit(X, y)
 
 
-def test_dense_and_sparse_rows_do_not_mix() -> None:
+def test_dense_rows_join_sparse_ones_but_not_the_other_way_round() -> None:
     X, y, queries = task()
-    with pytest.raises(InputError, match="X is dense, but the examples are not"):
-        OneVsEachClassifier().fit(X, y).predict(queries.toarray())
+    model = OneVsEachClassifier().fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(queries.toarray()), model.predict_proba(queries))
+    grown = OneVsEachClassifier().fit(X[:20], y[:20]).add(X[20:].toarray(), y[20:])
+    expected = OneVsEachClassifier().fit(X[:20], y[:20]).add(X[20:], y[20:])
+    np.testing.assert_array_equal(grown.predict_proba(queries), expected.predict_proba(queries))
     with pytest.raises(InputError, match="X is sparse, but the examples are not"):
         OneVsEachClassifier().fit(X.toarray(), y).add(X, y)
     with pytest.raises(InputError, match="rows without a label need dense X"):

@@ -251,7 +251,9 @@ def test_images_are_corrupted_in_support_and_query(tmp_path: Path) -> None:
         evaluate([run], ["corruption"], changes, quiet=True)
     result = evaluate([run], ["corruption"], changes, quiet=True, unfinished=True).results[0]
     assert result.path == run / "results" / "corruption-impulse_noise-3.json"
-    assert result.settings.corruption_arguments() == {"corruption": "impulse_noise", "severity": 3, "seed": 0}
+    assert result.settings.corruption_arguments() == {
+        "corruption": "impulse_noise", "severity": 3, "seed": 0, "crops": False,
+    }  # fmt: skip
     test = load_scenario("glyphs").test.corrupted("impulse_noise", severity=3, seed=0)
     episode = EpisodeSampler(test, **result.settings.sampler_arguments(0))[1]
     prediction = RunFolder(run).load_method()[0].adapt(episode.support, 5)(episode.query.x)

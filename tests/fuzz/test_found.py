@@ -17,7 +17,7 @@ from polyshot.estimator import OneVsEachClassifier
 from polyshot.evaluation.results import read_result, write_result
 from polyshot.runs.config import TrainingConfig, read_toml
 from polyshot.runs.history import parse_log
-from polyshot.runs.trained import read_queries
+from polyshot.runs.prediction_files import read_queries
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.sealed import read_sealed, write_sealed
 

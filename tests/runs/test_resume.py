@@ -130,7 +130,7 @@ def test_a_finished_run_is_left_as_it_is(embeddings: str, tmp_path: Path) -> Non
     train(config, tmp_path / "x")
     assert {p: p.read_bytes() for p in (tmp_path / "x").iterdir()} == files
     assert sorted(p.name for p in files) == [
-        "best.safetensors", "config.json", "environment.json", "last.safetensors", "log.jsonl",
+        "best.safetensors", "config.json", "environment.json", "familiar.safetensors", "last.safetensors", "log.jsonl",
     ]  # fmt: skip
 
 

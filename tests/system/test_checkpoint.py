@@ -87,7 +87,7 @@ def test_a_record_that_is_no_json_object_is_an_error(record: str, tmp_path: Path
 def test_a_classifier_with_a_part_missing_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_checkpoint(path, {"X": torch.zeros(3, 2)}, {"classes": [1, 2]}, "polyshot.OneVsEachClassifier 5")
-    with pytest.raises(DataError, match=r"x\.safetensors: not a readable classifier \('omega'\); save it again"):
+    with pytest.raises(DataError, match=r"x\.safetensors: not a readable classifier \('covariance'\); save it again"):
         OneVsEachClassifier.load(path)
 
 

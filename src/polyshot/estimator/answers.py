@@ -16,7 +16,7 @@ from polyshot.estimator.covariance import OF_SPARSE_ROWS, KernelLike
 from polyshot.estimator.fitted import FittedModel
 from polyshot.estimator.inputs import checked_class_prior, checked_features, from_tensor
 from polyshot.estimator.pool import unlabelled_rows
-from polyshot.estimator.rows import Rows, as_rows, check_alike
+from polyshot.estimator.rows import Rows, as_rows, in_form_of
 from polyshot.system.threads import few_threads
 
 Array = NDArray[np.float64]
@@ -217,8 +217,7 @@ class Answers:
         """
         check_is_fitted(self)
         now = copy(self)
-        model, queries = now._fitted, checked_features(now, X)
-        n = len(model.examples.labels)
-        check_alike(model.examples.X, queries)
+        model = now._fitted
+        queries, n = in_form_of(model.examples.X, checked_features(now, X)), len(model.examples.labels)
         with few_threads(max(queries.size * n, refits * n**3)):
             return ask(model, as_rows(queries))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyshot.estimator.rows import Features, check_alike, stacked
+from polyshot.estimator.rows import Features, in_form_of, stacked
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class Examples:
 
     def grown(self, X: Features, y: NDArray[Any], weights: NDArray[np.float64] | None = None) -> "Examples":
         """Further examples behind these; y has the labels of all, `weights` are those of the further ones."""
-        check_alike(self.X, X)
-        grown = Examples.of(stacked(self.X, X), y)
+        grown = Examples.of(stacked(self.X, in_form_of(self.X, X)), y)
         if self.weights is not None or weights is not None:
             old = np.ones(len(self.rows)) if self.weights is None else self.weights
             new = np.ones(X.shape[0]) if weights is None else weights

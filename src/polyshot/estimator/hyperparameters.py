@@ -47,7 +47,7 @@ class ScalePrior(NamedTuple):
         """The most probable log-scale for these examples."""
         return self.at(float(weights.sum()), n_way, scatter(K, y, weights))
 
-    def at(self, n: float, n_way: int, scatter: float) -> float:
+    def at(self, n: int | float, n_way: int, scatter: float) -> float:
         """The most probable log-scale for N examples of C classes with this scatter."""
         n_shot = max(1.0, n / n_way)
         by_size = self.by_shot * np.log(n_shot) + self.by_way * np.log(n_way) / n_shot

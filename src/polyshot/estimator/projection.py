@@ -46,7 +46,7 @@ class Projection:
 
 def has_features(kernel: KernelLike) -> bool:
     """Whether a named kernel or kernel object has finite features of its own."""
-    kind = KERNELS[kernel] if isinstance(kernel, str) else type(kernel)
+    kind = KERNELS.find(kernel) if isinstance(kernel, str) else type(kernel)
     return issubclass(kind, Kernel) and kind.features is not Kernel.features
 
 

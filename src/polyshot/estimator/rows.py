@@ -24,11 +24,13 @@ def as_rows(X: Features) -> Rows:
     return X if issparse(X) else as_tensor(X)
 
 
-def check_alike(examples: Features, X: Features) -> None:
-    """Refuse dense rows where the examples are sparse, and the other way round."""
-    if issparse(X) != issparse(examples):
-        other, remedy = ("sparse", "X.toarray()") if issparse(X) else ("dense", "scipy.sparse.csr_array(X)")
-        raise InputError(f"X is {other}, but the examples are not; use {remedy}")
+def in_form_of(examples: Features, X: Features) -> Features:
+    """X, made sparse if the examples are; sparse rows are not made dense, which might not fit into memory."""
+    if issparse(examples):
+        return csr_array(X)
+    if issparse(X):
+        raise InputError("X is sparse, but the examples are not; use X.toarray()")
+    return X
 
 
 def stacked(X: Any, Z: Any) -> Any:

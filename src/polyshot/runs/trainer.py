@@ -127,6 +127,8 @@ class Trainer:
         for name, p in self.method.named_parameters():
             start = f"optimizer.{name}."
             saved = {key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)}
+            if any(t.shape not in (p.shape, ()) for t in saved.values()):
+                raise TrainingError(f"{folder.path}: the state of the optimiser does not fit {name}")
             if saved and self.optimizer:
                 self.optimizer.state[p] = {
                     k: t if k == "step" else torch.empty_like(p).copy_(t) for k, t in saved.items()
@@ -201,7 +203,7 @@ def train(
                 first="(the first step after an installation compiles for up to a minute)",
             ) as bar:  # fmt: skip
                 _run(trainer, sampler, validation, team, folder, bar, callbacks)
-            if team.leads:
+            if team.leads and folder.familiar() is None:
                 folder.remember(scenario, place)
     return out
 

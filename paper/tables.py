@@ -168,10 +168,11 @@ def all_measures(place: str, names: tuple[str, ...] = METHODS) -> str:
 
 def headline(place: str) -> str:
     """What a reader of the README wants to know."""
-    head = ["", "accuracy, %", "ECE", "log-likelihood", "AUROC for other classes"]
+    head = ["", "accuracy, %", "paper's on EMNIST, %", "ECE", "log-likelihood", "AUROC for other classes"]
     rows = []
     for run, by in runs_of(place).items():
-        row = [label(run, by), *(number(by["accuracy"], m) for m in ("accuracy", "ece", "log_likelihood"))]
+        row = [label(run, by), number(by["accuracy"], "accuracy"), papers(by["accuracy"], in_paper(place), "accuracy")]
+        row += [number(by["accuracy"], m) for m in ("ece", "log_likelihood")]
         rows.append([*row, number(by.get("out-of-episode"), "auroc")])
     return markdown(head, rows)
 

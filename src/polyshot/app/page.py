@@ -144,10 +144,12 @@ def _content(queries: Items, row: int) -> str:
 
 
 def _example_thumbnails(examples: Items, rows: Sequence[int]) -> str:
-    """A CSS rule per example, so that each picture is in the page once."""
+    """A CSS rule per example, so that each picture is in the page once; stronger than that of `.reasons i`."""
     if examples.kind != "images":
         return ""
-    return "\n".join(f'.e{k} {{ background-image: url("{_thumbnail(examples.contents[k], _SMALL)}"); }}' for k in rows)
+    return "\n".join(
+        f'.reasons .e{k} {{ background-image: url("{_thumbnail(examples.contents[k], _SMALL)}"); }}' for k in rows
+    )
 
 
 def _thumbnail(content: Any, size: int) -> str:

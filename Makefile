@@ -21,7 +21,7 @@ test: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 LOWEST := build/lowest

@@ -130,9 +130,8 @@ class Trainer:
             if any(t.shape not in (p.shape, ()) for t in saved.values()):
                 raise TrainingError(f"{folder.path}: the state of the optimiser does not fit {name}")
             if saved and self.optimizer:
-                self.optimizer.state[p] = {
-                    k: t if k == "step" else torch.empty_like(p).copy_(t) for k, t in saved.items()
-                }
+                state = {k: t if k == "step" else torch.empty_like(p).copy_(t) for k, t in saved.items()}
+                self.optimizer.state[p] = state
         for name in _RECORDED:
             setattr(self, name, record[name])
 
@@ -197,9 +196,8 @@ def train(
                     folder.write_history(trainer.history)  # it may be damaged, missing, or an epoch ahead
             elif team.leads:
                 folder.create(config, method.space, threads or torch.get_num_threads(), trainer.state())
-            title = f"{config.method} on {config.scenario}"
             with Progress(
-                title, trainer.total, trainer.done, quiet=quiet or not team.leads,
+                f"{config.method} on {config.scenario}", trainer.total, trainer.done, quiet=quiet or not team.leads,
                 first="(the first step after an installation compiles for up to a minute)",
             ) as bar:  # fmt: skip
                 _run(trainer, sampler, validation, team, folder, bar, callbacks)

@@ -29,7 +29,6 @@ from polyshot.evaluation import accuracy, expected_calibration_error, log_likeli
 from polyshot.system.files import write_atomically
 
 RESULTS = Path("benchmarks/results/comparisons.json")
-PAGE = Path("docs/comparisons.md")
 LEVEL = 0.9
 FIT_SHARE = 15  # of 25 labels, where a tool needs others to calibrate
 
@@ -188,8 +187,8 @@ def main() -> None:
         "coverage": ("coverage", "{:.1%}"), "size": ("mean size", "{:.2f}"), "single": ("one label", "{:.1%}"),
         "empty": ("empty", "{:.1%}"), "ms": ("ms per task", "{:.0f}"),
     }  # fmt: skip
-    put_into_docs("probabilities", table("probabilities", results, probabilities), PAGE)
-    put_into_docs("sets", table("sets", results, sets), PAGE)
+    put_into_docs("probabilities", table("probabilities", results, probabilities))
+    put_into_docs("sets", table("sets", results, sets))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from sentence_transformers import SentenceTransformer
 from setfit import SetFitModel, Trainer, TrainingArguments
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.comparisons import PAGE, measure_probabilities
+from benchmarks.comparisons import measure_probabilities
 from benchmarks.estimator_table import put_into_docs
 from polyshot import OneVsEachClassifier
 from polyshot.system.files import write_atomically
@@ -104,7 +104,7 @@ def main() -> None:
         f"| {title} | {100 * f['accuracy']:.1f} % | {f['log_loss']:.3f} | {f['ece']:.3f} | {f['seconds']:.1f} |"
         for title, f in results.items()
     ]
-    put_into_docs("setfit", "\n".join(lines), PAGE)
+    put_into_docs("setfit", "\n".join(lines))
 
 
 if __name__ == "__main__":

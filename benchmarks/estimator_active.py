@@ -32,7 +32,7 @@ from benchmarks.estimator_tasks import EMBEDDINGS, Data, load_all
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.system.files import write_atomically
 
-RESULTS, PAGE = Path("benchmarks/results/estimator_active.json"), Path("docs/estimator-active.md")
+RESULTS = Path("benchmarks/results/estimator_active.json")
 WAYS, BATCH, ROUNDS, LEAST = 10, 10, 5, 1e-4
 TASKS = ("one per class", "cold start", "strangers")
 Array = NDArray[np.float64]
@@ -152,8 +152,8 @@ def main() -> None:
     done = {name: draws for name, draws in results.items() if draws}
     print(summary(done), table(done), sep="\n\n")
     if arguments.half == "held-out":
-        put_into_docs("active, summary", summary(done), PAGE)
-        put_into_docs("active", table(done), PAGE)
+        put_into_docs("active, summary", summary(done))
+        put_into_docs("active", table(done))
 
 
 if __name__ == "__main__":

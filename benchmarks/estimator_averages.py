@@ -7,7 +7,6 @@ classes and examples (seed 0). It is written into docs/estimator-size.md.
 import numpy as np
 import torch
 
-from benchmarks.estimator_costs import PAGE
 from benchmarks.estimator_table import put_into_docs
 from benchmarks.estimator_tasks import load_all
 from polyshot.estimator.covariance import Covariance
@@ -57,7 +56,7 @@ def main() -> None:
                 f"| {largest:.3f} |"
             )
             print(lines[-1], flush=True)
-    put_into_docs("averages", "\n".join(lines), PAGE)
+    put_into_docs("averages", "\n".join(lines))
 
 
 if __name__ == "__main__":

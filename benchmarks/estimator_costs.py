@@ -25,7 +25,6 @@ from polyshot.estimator.inference import ChainOptions
 from polyshot.estimator.memory import needed_bytes
 from polyshot.estimator.projection import n_features
 
-PAGE = Path("docs/estimator-size.md")
 SIZES = (  # inference, classes, shots, features
     ("propagation", 5, 5, 384),
     ("propagation", 20, 5, 384),
@@ -78,7 +77,7 @@ def measure(inference: str, n_way: int, n_shot: int, d: int) -> list[float]:
     ours = seconds(lambda: model.fit(X, y).predict_proba(queries), repetitions)
     peak = status("VmHWM") - before
     rivals = [
-        seconds(lambda: RIVALS[name](X, y)(queries), repetitions)  # noqa: B023
+        seconds(lambda name=name: RIVALS[name](X, y)(queries), repetitions)
         if name == RIVAL_NAMES[0] or size <= _MOST_NUMBERS
         else np.nan
         for name in RIVAL_NAMES
@@ -119,7 +118,7 @@ def main() -> None:
         )
         print(lines[-1], flush=True)
     if len(sys.argv) == 1:
-        put_into_docs("costs", "\n".join(lines), PAGE)
+        put_into_docs("costs", "\n".join(lines))
 
 
 if __name__ == "__main__":

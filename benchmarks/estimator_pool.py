@@ -34,7 +34,7 @@ from benchmarks.estimator_tasks import EMBEDDINGS, Data, load_all
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.system.files import write_atomically
 
-RESULTS, PAGE = Path("benchmarks/results/estimator_pool.json"), Path("docs/estimator-unlabelled.md")
+RESULTS = Path("benchmarks/results/estimator_pool.json")
 BINS = 15
 TUNED_ON = 2  # episodes per cell
 Array = NDArray[np.float64]
@@ -50,17 +50,11 @@ TRUSTS: list[dict[str, Any]] = [{"threshold": t} for t in (0.5, 0.75, 0.9)]
 TRUSTS += [{"criterion": "k_best", "k_best": k, "max_iter": None} for k in (10, 50)]
 # The candidates of each rival: --tune prints the best for each number of shots.
 CANDIDATES: dict[str, list[Callable[[], Any]]] = {
-    "self-training": [
-        lambda c=c, t=t: self_training(c, **t)  # type: ignore[misc]
-        for c in (10.0, 100.0, 1000.0, 10000.0)
-        for t in TRUSTS
-    ],
+    "self-training": [lambda c=c, t=t: self_training(c, **t) for c in (10.0, 100.0, 1000.0, 10000.0) for t in TRUSTS],
     "spreading": [
-        lambda g=g, a=a: LabelSpreading(**g, alpha=a, max_iter=200)  # type: ignore[misc]
-        for g in GRAPHS
-        for a in (0.2, 0.5, 0.8, 0.95)
+        lambda g=g, a=a: LabelSpreading(**g, alpha=a, max_iter=200) for g in GRAPHS for a in (0.2, 0.5, 0.8, 0.95)
     ],
-    "propagation": [lambda g=g: LabelPropagation(**g, max_iter=1000) for g in GRAPHS],  # type: ignore[misc]
+    "propagation": [lambda g=g: LabelPropagation(**g, max_iter=1000) for g in GRAPHS],
 }
 # What --tune chose on design classes: the place in CANDIDATES for 1 and for 5 shots.
 CHOSEN = {"self-training": {1: 15, 5: 19}, "spreading": {1: 22, 5: 22}, "propagation": {1: 5, 5: 5}}
@@ -95,7 +89,7 @@ class Task(NamedTuple):
 
 def cells(half: str) -> list[Cell]:
     sizes = product(EMBEDDINGS, (5, 20), (1, 5), (40, 15), (False, True))
-    return [Cell(data, half, *size) for data, *size in sizes]  # type: ignore[arg-type]
+    return [Cell(data, half, *size) for data, *size in sizes]
 
 
 def draw(cell: Cell, data: Data, k: int) -> Task:
@@ -231,8 +225,8 @@ def main() -> None:
     done = {name: rows for name, rows in results.items() if rows}
     print(table(done), summary(done), sep="\n\n")
     if arguments.half == "held-out":
-        put_into_docs("pool", table(done), PAGE)
-        put_into_docs("pool, summary", summary(done), PAGE)
+        put_into_docs("pool", table(done))
+        put_into_docs("pool, summary", summary(done))
 
 
 if __name__ == "__main__":

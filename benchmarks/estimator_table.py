@@ -77,9 +77,9 @@ def write_table(results: dict[str, dict[str, Entry]], path: Path) -> None:
 
 
 def put_into_docs(name: str, table: str) -> None:
-    """Replace what stands between `<!-- NAME -->` and `<!-- end -->` on the one page of the estimator that has it."""
+    """Replace what stands between `<!-- NAME -->` and `<!-- end -->` on the one page of docs that has it."""
     start, end = f"<!-- {name} -->\n", "\n<!-- end -->"
-    (page,) = [page for page in Path("docs").glob("estimator*.md") if start in page.read_text(encoding="utf-8")]
+    (page,) = [page for page in Path("docs").glob("*.md") if start in page.read_text(encoding="utf-8")]
     before, after = page.read_text(encoding="utf-8").split(start)
     page.write_text(before + start + table + after[after.index(end) :], encoding="utf-8")
 

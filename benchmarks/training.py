@@ -109,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--episodes", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="methods besides ProtoNet; default: all")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="methods in addition to ProtoNet; default: all")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training.json"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

@@ -112,7 +112,7 @@ def _answer(classifier: ItemClassifier, levels: Levels) -> dict[str, Any]:
             },
             "outlier_p_value": {
                 "type": ["number", "null"],
-                "description": "Small for an item of none of the classes."
+                "description": "Small if the item belongs to none of the classes."
                 if levels.false_alarm is not None
                 else "Not computed by this server.",
             },

@@ -97,7 +97,7 @@ class _Posterior(torch.autograd.Function):
         blocks = (outer_products(K_star).mT @ symmetric).reshape(G.shape)
         left = torch.einsum("...nac,...nmcd->...namd", A, blocks)
         T = torch.einsum("...namd,...mbd->...namb", left, A).flatten(-2).flatten(-3, -2)
-        # the gradient in the sites, and through them in the mean and the variance of psi
+        # the gradient with respect to the sites, and through them to the mean and the variance of psi
         in_kappa = (W.mT @ Y).squeeze(-1)
         m, V = (S @ a).squeeze(-1), S @ W
         in_omega = ((T @ W) * W).sum(-2) - m * in_kappa

@@ -2,8 +2,8 @@
 
 With F = [F1, F2] (star.Star.factors) and D = diag(-1, 1) on its two halves, G_cc' = [c = c'] R_c + F_c D F_c'^T. For a
 query k the mean is k a and the explained covariance k G_cc' k^T. From dG = -G dK G, the same dK for every class, and
-gradients g_c in the mean and S_cc' in the explained covariance of each query, with h_c = sum over the queries of g_c k
-and T_cc' of S_cc' k k^T, follow the gradients
+gradients g_c with respect to each query's mean and S_cc' with respect to its explained covariance, follow the gradients
+below. h_c is the sum over the queries of g_c k, and T_cc' that of S_cc' k k^T.
 
     in k:  sum_c g_c a_c + 2 sum_cc' S_cc' G_cc' k
     in K:  -sum_c (G T G)_cc - sum_c e_c a_c^T,   e = G h

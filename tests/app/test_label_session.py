@@ -10,7 +10,7 @@ from label_sessions import count_words, label, text_session, texts, topic
 
 from polyshot.app import Columns, ItemClassifier, Items
 from polyshot.app.labelling import Decision, Exports, Session, learning, open_session, views
-from polyshot.app.labelling.ranking import first_to_label, next_to_label
+from polyshot.app.labelling.ranking import first_to_label, choose_quickly
 from polyshot.app.labelling.session import Stale
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
@@ -91,7 +91,7 @@ def test_the_first_items_are_of_all_topics_and_the_next_ones_uncertain_and_diffe
     model = OneVsEachClassifier().fit(X[:8], labels)
     pool = np.concatenate([X[8:], X[8:9], X[8:9]])  # copies of one row
     probabilities = model.predict_proba(pool)
-    chosen = next_to_label(model, pool, probabilities, 5)
+    chosen = choose_quickly(model, pool, probabilities, 5)
     assert len(set(chosen)) == 5
     assert len({0, 52, 53} & set(chosen)) <= 1
     assert probabilities.max(1)[chosen].mean() < probabilities.max(1).mean()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering
 
 from polyshot.app.labelling.enough import Accuracy, accuracy
-from polyshot.app.labelling.ranking import next_to_label
+from polyshot.app.labelling.ranking import choose_quickly
 from polyshot.estimator import OneVsEachClassifier
 
 N_NEXT = 8  # items that wait to be shown
@@ -93,7 +93,7 @@ def answer_open(
         order = [row for row in first if row not in decided][:N_NEXT]
     else:
         probabilities = model.predict_proba(X[rows])
-        order = [int(rows[k]) for k in next_to_label(model, X[rows], probabilities, N_NEXT)]
+        order = [int(rows[k]) for k in choose_quickly(model, X[rows], probabilities, N_NEXT)]
     learned = Learned(version, labels, model, rows, probabilities, order)
     if before is None or model is None:
         return learned

@@ -24,9 +24,10 @@ def first_to_label(X: NDArray[np.float32], seed: int = 0) -> list[int]:
     return first + [row for row in order.tolist() if row not in taken]
 
 
-def next_to_label(model: OneVsEachClassifier, X_pool: NDArray[np.float32], probabilities: Any, n: int) -> list[int]:
+def choose_quickly(model: OneVsEachClassifier, X_pool: NDArray[np.float32], probabilities: Any, n: int) -> list[int]:
     """Rows of the pool whose labels would teach the model most: uncertain ones, unlike each other.
 
+    `OneVsEachClassifier.next_to_label` chooses with more care, but takes longer than a person should wait for an item.
     Each row taken is the one with the largest product of uncertainty (1 less the largest probability) and distance to
     the rows taken before.
     """

@@ -10,7 +10,7 @@ from label_sessions import count_words, label, text_session, texts, topic
 
 from polyshot.app import Columns, ItemClassifier, Items
 from polyshot.app.labelling import Decision, Exports, Session, learning, open_session, views
-from polyshot.app.labelling.ranking import first_to_label, choose_quickly
+from polyshot.app.labelling.ranking import choose_quickly, first_to_label
 from polyshot.app.labelling.session import Stale
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier

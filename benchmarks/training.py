@@ -8,7 +8,7 @@ thread it is processor time, so that other processes do not count; otherwise wal
 "backbone" is the forward and backward pass of the method's own backbone alone on the same images (for methods that
 train on batches, on the batch of 16). MAML, ABML and Bayesian MAML run theirs several times per step, which counts as
 outside. The rival is ProtoNet. Before that, ProtoNet's step on 28x28 and on 84x84 images is timed with freed memory
-returned to the system and with it kept.
+returned to the system and with it kept, and then in float32, in bfloat16, and in bfloat16 with fused blocks.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from polyshot.methods import METHODS, FewShotMethod, build_method
+from polyshot.runs.precision import train_in_bfloat16
 from polyshot.system.allocator import keep_freed_memory
 from polyshot.task import Episode, LabelledSet, Space
 
@@ -105,6 +106,23 @@ def measure_memory(n_episodes: int) -> dict[str, dict[str, float]]:
     return table
 
 
+def measure_precision(n_episodes: int) -> dict[str, dict[str, float]]:
+    """ProtoNet's step in float32, in bfloat16, and in bfloat16 with normalisation, pooling and ReLU in one step."""
+    table: dict[str, dict[str, float]] = {}
+    for space in (CHARACTERS, PHOTOGRAPHS):
+        methods = {name: build_method("protonet", space) for name in ("float32_ms", "bfloat16_ms", "fused_ms")}
+        train_in_bfloat16(methods["bfloat16_ms"].backbone, fuse=False)
+        train_in_bfloat16(methods["fused_ms"].backbone)
+        optimizers = {name: torch.optim.Adam(m.parameters()) for name, m in methods.items()}
+        episode = random_episode(methods["fused_ms"], np.random.default_rng(0))
+        times: dict[str, list[float]] = {name: [] for name in methods}
+        for _ in range(n_episodes + 2):
+            for name, method in methods.items():
+                times[name].append(milliseconds(partial(training_step, method, optimizers[name], episode, 0)))
+        table[str(space.shape[-1])] = {name: statistics.median(column[2:]) for name, column in times.items()}
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--episodes", type=int, default=30)
@@ -118,6 +136,9 @@ def main() -> None:
         print(
             f"{size}x{size}: {row['handed_back_ms']:.0f} ms with memory returned, {row['kept_ms']:.0f} ms with it kept"
         )
+    precision = measure_precision(max(1, arguments.episodes // 3))
+    for size, row in precision.items():
+        print(f"{size}x{size}: " + ", ".join(f"{name.removesuffix('_ms')} {ms:.0f} ms" for name, ms in row.items()))
     table = measure(arguments.episodes, arguments.only)
     print(f"{'method':24}{'step ms':>10}{'backbone ms':>13}{'outside':>9}{'x ProtoNet':>12}")
     for name, row in table.items():
@@ -125,7 +146,8 @@ def main() -> None:
             f"{name:24}{row['step_ms']:10.1f}{row['backbone_ms']:13.1f}{row['share_outside']:9.0%}"
             f"{row['times_protonet']:12.2f}"
         )
-    content = {"threads": arguments.threads, "episodes": arguments.episodes, "memory": memory, "methods": table}
+    settings = {"threads": arguments.threads, "episodes": arguments.episodes}
+    content = settings | {"memory": memory, "precision": precision, "methods": table}
     arguments.out.write_text(json.dumps(content, indent=2) + "\n")
 
 

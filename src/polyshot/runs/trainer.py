@@ -181,7 +181,7 @@ def train(
         validation = validation_sampler(scenario, config)
         method.to(place)
         if config.precision == "bfloat16":
-            train_in_bfloat16(method.backbone)
+            train_in_bfloat16(method.backbone, fuse=method.embeds_once)
         optimizer = torch.optim.Adam(method.parameter_groups(config.learning_rate)) if method.learns else None
         trainer, folder = Trainer(config, method, optimizer, place), RunFolder(out)
         with folder.writing() if team.leads else nullcontext():

@@ -10,16 +10,19 @@ import re
 from pathlib import Path
 
 from paper.studies.output import new_figure, save_figure
-from paper.tables import BENCHMARK, FEWEST, RESULTS, ROOT, TABLES, label, runs_of
+from paper.tables import BENCHMARK, FEWEST, METHODS, RESULTS, ROOT, TABLES, label, runs_of
 from polyshot.report.reliability import draw_reliability
 
 PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "results-notes.md", ROOT / "README.md")
 FIGURES = ROOT / "docs" / "figures"
 DRAWN = (
     "omniglot-to-chars74k/5-shot", "omniglot-to-chars74k/1-shot", "cub-features/5-shot", "cub-features/1-shot",
-    "cub/5-shot",
+    "cub-short/5-shot",
 )  # fmt: skip
-BENCHMARKS = ("omniglot-to-emnist/5-shot", "omniglot-to-emnist/1-shot")
+BENCHMARKS = (
+    "omniglot-to-emnist/5-shot", "omniglot-to-emnist/1-shot", "cub/5-shot", "cub/1-shot", "mini-imagenet/5-shot",
+    "mini-imagenet-to-cub/5-shot",
+)  # fmt: skip
 
 
 def filled(text: str) -> str:
@@ -32,9 +35,9 @@ def filled(text: str) -> str:
     return re.sub(r"<!-- results: (\S+) (\S+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
 
 
-def draw_diagrams(place: str, stem: Path) -> None:
+def draw_diagrams(place: str, stem: Path, names: tuple[str, ...] = METHODS) -> None:
     """Draw the reliability diagrams of all runs; a bin of fewer than FEWEST queries has no dot."""
-    results = {run: by["accuracy"] for run, by in runs_of(place).items()}
+    results = {run: by["accuracy"] for run, by in runs_of(place, names).items()}
     ours = [run for run in results if run.startswith("ove")]
     save_figure(draw_reliability(results, FEWEST, ours), stem)[1].unlink()
 
@@ -65,6 +68,7 @@ def main() -> None:
         draw_diagrams(place, FIGURES / f"reliability-{place.replace('/', '-')}")
     for place in (place for place in BENCHMARKS if (RESULTS / place).is_dir()):
         draw_detection(place, FIGURES / f"detection-{place.replace('/', '-')}")
+        draw_diagrams(place, FIGURES / f"reliability-{place.replace('/', '-')}", BENCHMARK)
 
 
 if __name__ == "__main__":

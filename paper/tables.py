@@ -34,7 +34,8 @@ KERNELS = tuple(
     f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml-prior", "ml", "pl")
 )
 SEEDS = ("", "-seed-1", "-seed-2")
-NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist"}  # what the paper has that is most like ours, if not the same
+# what the paper has that is most like ours, if not the same
+NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist", "cub-short": "cub"}
 DIFFERENCES = (
     ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),
 )  # fmt: skip

@@ -79,7 +79,7 @@ def test_chunks_do_not_change_the_answers_and_an_interrupted_call_resumes(
 ) -> None:
     queries = Items.of("vectors", np.repeat(QUERIES, 3, 0))
     whole = list(classify(model(), queries))
-    monkeypatch.setattr(classification, "_CHUNK", 5)
+    monkeypatch.setattr(classification, "CHUNK", 5)
     calls: list[int] = []
     answer = ItemClassifier.answer
 

@@ -40,7 +40,7 @@ def colours(folder: Path, labels: tuple[str, str] = ("red", "blue")) -> Classifi
         (folder / name).mkdir()
         files.append(folder / name / "x.png")
         Image.new("RGB", (4, 4), colour).save(files[-1])
-    return classify(model, Items.of("images", files), Levels(None, None, 2))
+    return classify(model, Items.of("images", files), Levels(None, None, 2), n_next=1)
 
 
 def test_a_csv_has_one_safe_row_per_answer(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_a_csv_has_one_safe_row_per_answer(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     classes = [EVIL, "=short"]
     assert list(rows[0]) == [
-        *("item", "text", "action", "predicted", "probability", "prediction_set", "outlier_p_value"),
-        *("nearest_examples", *(f"p({name})" for name in classes)),
+        *("item", "text", "action", "predicted", "probability", "next_to_label", "prediction_set"),
+        *("outlier_p_value", "nearest_examples", *(f"p({name})" for name in classes)),
     ]
     assert [row["item"] for row in rows] == ["'-1", EVIL]
     assert [row["text"] for row in rows] == ["'=1+1", f"{EVIL}\\n two lines"]
@@ -73,7 +73,7 @@ def test_a_parquet_file_keeps_texts_as_they_are(tmp_path: Path) -> None:
 def test_fast_answers_have_no_columns_of_sets(tmp_path: Path) -> None:
     write_answers(tickets(Levels(None, None, 0)), tmp_path / "a.csv")
     head = (tmp_path / "a.csv").read_text().splitlines()[0]
-    assert head.startswith("item,text,action,predicted,probability,p(")
+    assert head.startswith("item,text,action,predicted,probability,next_to_label,p(")
 
 
 def test_the_page_escapes_everything_and_loads_nothing() -> None:
@@ -96,10 +96,11 @@ def test_the_page_shows_pictures_and_the_least_certain_answers(tmp_path: Path, m
     )
     monkeypatch.setattr(page, "_MOST", 1)
     least = min(result, key=lambda answer: answer.probability)
+    (chosen,) = (result.queries.names[row] for row in result.next_to_label)
     text = make_page(result)
-    assert text.count("<article") == 1
+    assert text.count("<article") == len({least.name, chosen})
     assert f'data-name="{least.name}"' in text
-    assert "shows the 1 least certain answers" in text
+    assert f'data-name="{chosen}"' in text
 
 
 @pytest.mark.parametrize("links", [False, True])

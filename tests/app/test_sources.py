@@ -76,6 +76,10 @@ def test_parquet_tables(tmp_path: Path) -> None:
     (examples, labels), queries = read_table(tmp_path / "t.parquet", Columns(text="message", label="category"))
     assert (examples.contents, labels, queries.contents) == (["a", "b"], ["x", "y"], ["c"])
     assert read_queries(tmp_path / "t.parquet", Columns(numbers=("v",))).contents.tolist() == [[1, 2], [3, 4], [5, 6]]
+    named = read_queries(tmp_path / "t.parquet", Columns(numbers=("v",), id="message"))  # not in the file's order
+    assert (named.names, named.contents.tolist()) == (["a", "b", "c"], [[1, 2], [3, 4], [5, 6]])
+    with pytest.raises(DataError, match="has no column nothing; its columns are message, category, v"):
+        read_queries(tmp_path / "t.parquet", Columns(text="nothing"))
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
     with pytest.raises(DataError, match="not a readable Parquet file"):
         read_queries(tmp_path / "bad.parquet", Columns(text="message"))

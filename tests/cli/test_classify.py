@@ -43,11 +43,21 @@ def test_a_table_of_numbers_a_model_file_and_the_same_answers_again() -> None:
     assert [(row["item"], row["predicted"]) for row in rows()[:2]] == [("row 25", "low"), ("row 26", "high")]
     assert [row["action"] for row in rows()] == ["accept", "accept", "none of these"]
     assert "wrote answers.csv wrote answers.html wrote m.polyshot" in output
+    assert "label next: row " in output
     assert not Path("answers.csv.parts").exists()
     Path("new.csv").write_text("x,y\n0,0\n8,8\n90,-90\n")
     run("--model", "m.polyshot", "--query", "new.csv", "--numbers", "x,y", "--out", "again.csv", "--no-page")
     assert [row["p(high)"] for row in rows("again.csv")] == [row["p(high)"] for row in rows()]
     assert not Path("again.html").exists()
+
+
+def test_other_processes_give_the_same_answers() -> None:
+    write_numbers()
+    command = ["points.csv", "--numbers", "x,y", "--label", "level", "--no-page"]
+    run(*command, "--out", "here.csv")
+    run(*command, "--out", "there.csv", "--launcher", "local")
+    assert Path("there.csv").read_text() == Path("here.csv").read_text()
+    assert not Path("there.csv.parts").exists()
 
 
 def test_existing_files_are_kept_without_force() -> None:
@@ -70,6 +80,8 @@ def test_existing_files_are_kept_without_force() -> None:
         (["--model", "m", "--query", "q"], "m: no such model"),
         (["t.csv", "--text", "a", "--label", "b"], "t.csv: no such file"),
         (["t.csv", "--text", "a", "--label", "b", "--confidence", "2"], "confidence must lie between 0 and 1"),
+        (["t.csv", "--launcher", "cloud"], "unknown launcher 'cloud'"),
+        (["t.csv", "--jobs", "2"], "--jobs is for --launcher"),
     ],
 )
 def test_wrong_commands_are_explained(arguments: list[str], message: str) -> None:

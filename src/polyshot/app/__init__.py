@@ -1,5 +1,6 @@
 """Applications on top of the library: raw texts, images or vectors in, decisions out."""
 
+from polyshot.app.advice import Suspect, next_to_label, suspects
 from polyshot.app.answers import Answer, Levels
 from polyshot.app.classification import Classification, classify
 from polyshot.app.item_classifier import ItemClassifier
@@ -15,11 +16,14 @@ __all__ = [
     "ItemClassifier",
     "Items",
     "Levels",
+    "Suspect",
     "classify",
+    "next_to_label",
     "read_labelled",
     "read_queries",
     "read_table",
     "sort_into",
+    "suspects",
     "write_answers",
     "write_page",
 ]

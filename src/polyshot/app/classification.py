@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from polyshot.app.advice import Suspect, next_to_label, suspects
 from polyshot.app.answers import Answer, Levels
 from polyshot.app.item_classifier import ItemClassifier
 from polyshot.app.items import Items, unusable
@@ -19,7 +20,7 @@ from polyshot.errors import DataError
 from polyshot.system.progress import Progress
 from polyshot.system.sealed import read_sealed, write_sealed
 
-_CHUNK = 250  # queries answered at once, and kept
+CHUNK = 250  # queries answered at once, and kept
 _MOST_BYTES = 2**28  # of their answers
 
 
@@ -39,6 +40,10 @@ class Classification:
         Row of a query that was left out to the reason.
     actions, predicted : Counter
         How many queries each action, and each predicted class, was given to.
+    next_to_label : tuple of int
+        Rows of the queries whose labels would teach the model most, the best first.
+    suspects : tuple of Suspect
+        Examples whose labels do not fit the others.
     """
 
     classifier: ItemClassifier
@@ -47,6 +52,8 @@ class Classification:
     failures: dict[int, str]
     actions: Counter[str]
     predicted: Counter[str]
+    next_to_label: tuple[int, ...]
+    suspects: tuple[Suspect, ...]
     parts: tuple[Path, ...]  # where the answers are
 
     def __len__(self) -> int:
@@ -78,10 +85,11 @@ def classify(
     levels: Levels | None = None,
     *,
     parts: Path | None = None,
+    n_next: int = 10,
     skip_unreadable: bool = False,
     quiet: bool = True,
 ) -> Classification:
-    """Answer all queries.
+    """Answer all queries, and say which of them to label next and which labels to check.
 
     Parameters
     ----------
@@ -94,6 +102,8 @@ def classify(
     parts : Path, optional
         Folder in which finished chunks are kept. A call with the same model, queries, levels and folder continues
         where an interrupted one stopped. By default a temporary folder.
+    n_next : int
+        How many queries to name as the next to label.
     skip_unreadable : bool
         Leave out queries that cannot be used instead of raising one DataError at the end that names all of them.
     quiet : bool
@@ -115,32 +125,46 @@ def classify(
     """
     levels = levels or Levels()
     folder = parts or Path(mkdtemp(prefix="polyshot-"))
-    model = _model_digest(classifier)
+    model = model_digest(classifier)
     failures: dict[int, str] = {}
     actions: Counter[str] = Counter()
     predicted: Counter[str] = Counter()
     files = []
     with Progress("classifying", len(queries), quiet=quiet) as progress:
-        for first in range(0, len(queries), _CHUNK):
-            rows = range(first, min(first + _CHUNK, len(queries)))
-            chunk, file = queries.take(rows), folder / f"{first // _CHUNK:06}.json"
-            content = _answered(classifier, chunk, levels, file, f"{model} {_digest(chunk)} {levels}", first)
+        for rows in chunks(range(len(queries))):
+            content = answer_chunk(classifier, queries, rows, levels, folder, model)
             failures |= dict(content["failures"])
             actions.update(answer["action"] for answer in content["answers"])
             predicted.update(answer["predicted"] for answer in content["answers"])
-            files.append(file)
+            files.append(part_file(folder, rows))
             progress.update(rows.stop)
     if failures and not skip_unreadable:
         raise unusable(queries, failures, "queries")
     if not actions:
         raise DataError("none of the queries can be used, so there is nothing to answer")
-    return Classification(classifier, queries, levels, failures, actions, predicted, tuple(files))
+    advice = next_to_label(classifier, queries, n_next), suspects(classifier)
+    return Classification(classifier, queries, levels, failures, actions, predicted, *advice, tuple(files))
 
 
-def _answered(
-    classifier: ItemClassifier, chunk: Items, levels: Levels, file: Path, fingerprint: str, first: int
+def chunks(rows: range) -> Iterator[range]:
+    """Rows that are answered at once; `rows` starts with a chunk."""
+    return (rows[first : first + CHUNK] for first in range(0, len(rows), CHUNK))
+
+
+def part_file(folder: Path, rows: range) -> Path:
+    """The file of a chunk's answers."""
+    return folder / f"{rows.start // CHUNK:06}.json"
+
+
+def answer_chunk(
+    classifier: ItemClassifier, queries: Items, rows: range, levels: Levels, folder: Path, model: str
 ) -> dict[str, Any]:
-    """The content of a chunk's file, which is made unless it is there from the same question."""
+    """The content of a chunk's file, which is made unless it is there from the same question.
+
+    `model` is the digest of the classifier.
+    """
+    chunk, file, first = queries.take(rows), part_file(folder, rows), rows.start
+    fingerprint = f"{model} {_digest(chunk)} {levels}"
     with contextlib.suppress(DataError):  # a chunk that is missing or damaged is computed again
         content, sealed = read_sealed(file, _MOST_BYTES)
         if sealed and content.get("fingerprint") == fingerprint:
@@ -157,12 +181,13 @@ def _answered(
 
 
 def _digest(items: Items) -> str:
-    """The identity of the items; of image files by path, size and time."""
-    contents = [items.contents.tobytes().hex()] if items.kind == "vectors" else map(_described, items.contents)
+    """The identity of the items."""
+    contents = [items.contents.tobytes().hex()] if items.kind == "vectors" else map(described, items.contents)
     return _hash([list(items.names), list(contents)])
 
 
-def _described(content: Any) -> str:
+def described(content: Any) -> str:
+    """The identity of a text or an image; of a file by path, size and time."""
     if isinstance(content, str):
         return content
     if isinstance(content, Path):
@@ -171,7 +196,8 @@ def _described(content: Any) -> str:
     return hashlib.sha256(image_bytes(image_items([content])[0])).hexdigest()
 
 
-def _model_digest(classifier: ItemClassifier) -> str:
+def model_digest(classifier: ItemClassifier) -> str:
+    """The identity of the model."""
     fitted = classifier.model.fitted_
     return _hash([str(classifier.encoder), classifier.labels, fitted.weights.numpy().tobytes().hex()])
 

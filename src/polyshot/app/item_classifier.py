@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from polyshot.app.answers import Action, Answer, Levels
-from polyshot.app.items import ItemKind, Items, default_encoder, encode, encoder_digest, unusable
+from polyshot.app.items import ItemKind, Items, default_encoder, encode, encoder_digest, sample, unusable
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.estimator.hyperparameters import by_content
@@ -20,7 +20,6 @@ from polyshot.system.sealed import read_sealed, write_sealed
 _FORMAT = "polyshot classify 1"
 _FIELDS = {"format", "kind", "encoder", "digest", "names", "contents", "model"}
 _ITEMS = "items"  # the kind of items, among the metadata of the model's file
-_LARGEST_POOL = 1000
 _EXCERPT = 120  # characters of a text
 _MOST_BYTES = 2**28  # of a record, which holds the texts of the examples
 
@@ -247,8 +246,7 @@ class ItemClassifier:
 
 def _pool_vectors(pool: Items, encoder: Any) -> NDArray[np.float64]:
     """Vectors of the items that can be used; of many, of a random sample."""
-    rows = np.sort(np.random.default_rng(0).permutation(len(pool))[:_LARGEST_POOL])
-    encoded = encode(pool.take(rows), encoder, progress=True)
+    encoded = encode(pool.take(sample(pool)), encoder, progress=True)
     return encoded.vectors[encoded.rows].astype(np.float64)
 
 

@@ -13,6 +13,7 @@ from polyshot.errors import DataError, InputError
 ItemKind: TypeAlias = Literal["text", "images", "vectors"]
 
 _SHOWN = 20  # items that a message names
+_SAMPLE = 1000  # items that stand for many
 _ENCODERS: dict[str, Any] = {"text": TextEncoder, "images": ImageEncoder}
 
 
@@ -83,6 +84,11 @@ def encode(items: Items, encoder: Any, *, progress: bool = False, cache: Any = "
         return encoded
     empty = [row for row, text in enumerate(items.contents) if not text.strip()]
     return Encoded(encoded.vectors, dict.fromkeys(empty, "empty text"))
+
+
+def sample(items: Items) -> NDArray[np.int64]:
+    """The rows of all items, or, of more than 1,000, those of a random sample, which is always the same."""
+    return np.sort(np.random.default_rng(0).permutation(len(items))[:_SAMPLE])
 
 
 def list_failures(items: Items, failures: Mapping[int, str]) -> str:

@@ -94,6 +94,9 @@ def _columns(result: Classification) -> dict[str, Any]:
         "predicted": lambda row, answer: answer.predicted,
         "probability": lambda row, answer: answer.probability,
     }
+    if result.next_to_label:
+        rank = {row: k for k, row in enumerate(result.next_to_label, start=1)}
+        columns["next_to_label"] = lambda row, answer: rank.get(row)
     if levels.confidence is not None:
         columns["prediction_set"] = lambda row, answer: " | ".join(answer.prediction_set)
     if levels.false_alarm is not None:
@@ -127,8 +130,9 @@ def _write_parquet(result: Classification, file: Any) -> None:
     import pyarrow
 
     columns = _columns(result)
-    numbers = {"probability", "outlier_p_value", *(f"p({name})" for name in result.classifier.classes)}
-    types = {name: pyarrow.float64() if name in numbers else pyarrow.string() for name in columns}
+    numbers = ("probability", "outlier_p_value", *(f"p({name})" for name in result.classifier.classes))
+    known = dict.fromkeys(numbers, pyarrow.float64()) | {"next_to_label": pyarrow.int64()}
+    types = {name: known.get(name, pyarrow.string()) for name in columns}
     schema = pyarrow.schema([(printable(name), kind) for name, kind in types.items()])
     with module.ParquetWriter(file, schema) as writer:
         rows: list[list[Any]] = []

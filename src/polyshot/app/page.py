@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from polyshot.app.advice import Suspect
 from polyshot.app.answers import Answer
 from polyshot.app.classification import Classification
 from polyshot.app.items import Items
@@ -26,6 +27,7 @@ _TITLES = {
     "ask": "ask: more than one class is possible, or none",
     "none of these": "none of these: unlike all examples",
 }
+_NEXT = "its label would teach the model much"
 
 
 def write_page(result: Classification, path: Path) -> None:
@@ -34,7 +36,7 @@ def write_page(result: Classification, path: Path) -> None:
     Parameters
     ----------
     result : Classification
-        Of more than 500 answers the page shows the 500 least certain ones.
+        Of more than 500 answers the page shows the 500 least certain ones, and those to label next.
     path : Path
         The HTML file; it appears whole or not at all.
     """
@@ -43,13 +45,18 @@ def write_page(result: Classification, path: Path) -> None:
 
 def make_page(result: Classification) -> str:
     """The page as a string."""
-    shown = heapq.nsmallest(_MOST, result.by_row(), key=lambda pair: _certainty(pair[1]))
-    examples = sorted({k for _, answer in shown for k in answer.nearest})
+    rank = {row: k for k, row in enumerate(result.next_to_label, start=1)}
+    least_certain = heapq.nsmallest(_MOST, result.by_row(), key=lambda pair: _certainty(pair[1]))
+    there = {row for row, _ in least_certain}
+    shown = least_certain + [(row, answer) for row, answer in result.by_row() if row in rank and row not in there]
+    checked = result.suspects[:_MOST]
+    examples = sorted({k for _, answer in shown for k in answer.nearest} | {k for k, _ in checked})
     own = Template(_resource("polyshot.app", "page.html")).substitute(
         thumbnails=_example_thumbnails(result.classifier.examples, examples),
         head=_head(result, len(shown)),
+        suspects=_suspects(result, checked),
         filters=_filters(result.actions, result.predicted),
-        answers="\n".join(_card(result, row, answer) for row, answer in shown),
+        answers="\n".join(_card(result, row, answer, rank.get(row)) for row, answer in shown),
     )
     title = f"{len(result):,} answers"
     return Template(_resource("polyshot.report", "template.html")).substitute(title=escape(title), body=own)
@@ -76,8 +83,13 @@ def _head(result: Classification, n_shown: int) -> str:
         notes.append(f"A set of possible classes contains the true one with probability {levels.confidence:g} or more.")
     if levels.false_alarm is not None:
         notes.append(f'At most {levels.false_alarm:.0%} of queries from known classes are called "none of these".')
+    if result.next_to_label:
+        notes.append(
+            f'The answers marked "label next" ({len(result.next_to_label)}, the first one first) are of queries whose '
+            "labels would teach the model most."
+        )
     if n_shown < len(result):
-        notes.append(f"This page shows the {n_shown} least certain answers; the table has all of them.")
+        notes.append(f"This page shows {n_shown} answers, the least certain ones; the table has all of them.")
     if result.failures:
         notes.append(f"{len(result.failures):,} queries could not be used and are left out.")
     return f'<h1>Answers</h1><p class="lead">{escape(lead)}</p>{"".join(map(note, notes))}'
@@ -85,6 +97,20 @@ def _head(result: Classification, n_shown: int) -> str:
 
 def _noun(result: Classification) -> str:
     return {"text": "texts", "images": "images", "vectors": "vectors"}[result.queries.kind]
+
+
+def _suspects(result: Classification, suspects: Sequence[Suspect]) -> str:
+    """The examples whose labels somebody should check, if there are any."""
+    if not suspects:
+        return ""
+    labels = result.classifier.labels
+    items = "".join(_reason(result, k, f"{labels[k]}: {p:.3f}") for k, p in suspects)
+    title = f"Labels to check: {len(result.suspects)}"
+    return (
+        f'<details class="suspects" open><summary>{title}</summary>'
+        f"{note('Each label with its probability given all the other examples.')}"
+        f'<ul class="reasons" aria-label="{title}">{items}</ul></details>'
+    )
 
 
 def _filters(actions: Counter[str], predicted: Counter[str]) -> str:
@@ -99,7 +125,7 @@ def _filters(actions: Counter[str], predicted: Counter[str]) -> str:
     )
 
 
-def _card(result: Classification, row: int, answer: Answer) -> str:
+def _card(result: Classification, row: int, answer: Answer, rank: int | None) -> str:
     classifier = result.classifier
     labels = classifier.labels
     order = sorted(range(len(answer.probabilities)), key=lambda c: -answer.probabilities[c])[:_CLASSES]
@@ -117,11 +143,15 @@ def _card(result: Classification, row: int, answer: Answer) -> str:
         facts.append(f"p-value of belonging: {answer.outlier_p_value:.3f}")
     reasons = "".join(_reason(result, k, labels[k]) for k in answer.nearest)
     kind = {"accept": "accept", "ask": "ask", "none of these": "none"}[answer.action]
-    data = f'data-p="{answer.probability:.6f}" data-action="{answer.action}" data-class="{escape(answer.predicted)}"'
+    badge = f' <mark class="next" title="{_NEXT}">label next: {rank}</mark>' if rank else ""
+    data = (
+        f'data-next="{rank or ""}" data-p="{answer.probability:.6f}" data-action="{answer.action}" '
+        f'data-class="{escape(answer.predicted)}"'
+    )
     return (
         f'<article class="answer-card" {data} data-name="{escape(answer.name)}">{_content(result.queries, row)}'
         f'<div><h2><span>{escape(answer.predicted)}</span> <mark class="{kind}" title="{_TITLES[answer.action]}">'
-        f'{answer.action}</mark></h2><p class="item">{escape(answer.name)}</p><ul class="bars">{bars}</ul>'
+        f'{answer.action}</mark>{badge}</h2><p class="item">{escape(answer.name)}</p><ul class="bars">{bars}</ul>'
         f'{"".join(map(note, facts))}<ul class="reasons" aria-label="Nearest examples">{reasons}</ul></div></article>'
     )
 

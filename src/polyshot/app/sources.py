@@ -74,7 +74,7 @@ def read_queries(path: Path, columns: Columns | None = None) -> Items:
     elif path.suffix.lower() == ".npz":
         items = _npz_queries(path)
     elif path.suffix.lower() in TABLES:
-        items = _table_items(path, columns, read_columns(path, _wanted(path, columns)))
+        items, _ = _read_table(path, columns, [])
     elif path.is_file():
         items = Items("images", [path.name], [path])
     else:
@@ -124,35 +124,32 @@ def _read(path: Path, columns: Columns) -> tuple[Items, list[str | None]]:
         )
     if columns.label is None:
         raise InputError(f"{path}: which column holds the labels? name it with --label")
-    table = read_columns(path, [*_wanted(path, columns), columns.label])
-    return _table_items(path, columns, table), _labels(table[columns.label])
+    items, table = _read_table(path, columns, [columns.label])
+    return items, _labels(table[columns.label])
 
 
-def _wanted(path: Path, columns: Columns) -> list[str]:
-    """The columns to read, without the labels."""
-    chosen = [bool(columns.text), bool(columns.image), bool(columns.numbers)]
-    if sum(chosen) != 1:
+def _read_table(path: Path, columns: Columns, others: Sequence[str]) -> tuple[Items, dict[str, list[Any]]]:
+    """The items of a table, and the cells of other columns."""
+    if sum((bool(columns.text), bool(columns.image), bool(columns.numbers))) != 1:
         raise InputError(
             f"{path}: which column is to be classified? name one with --text, or with --image for paths of images, or "
             "name columns of numbers with --numbers"
         )
-    content = [columns.text] if columns.text else [columns.image] if columns.image else columns.numbers
-    return [*(name for name in content if name), *([columns.id] if columns.id else [])]
-
-
-def _table_items(path: Path, columns: Columns, table: dict[str, list[Any]]) -> Items:
     kind: ItemKind
     contents: Any
-    if columns.text:
-        kind, contents = "text", ["" if is_missing(cell) else str(cell) for cell in table[columns.text]]
-    elif columns.image:
-        kind, contents = "images", [path.parent / str(cell) for cell in table[columns.image]]
+    others = [*others, *([columns.id] if columns.id else [])]
+    if columns.numbers:
+        kind = "vectors"
+        contents, table = read_numbers(path, columns.numbers, others)
     else:
-        kind, contents = "vectors", read_numbers(path, columns.numbers, table)
-    names: Sequence[str] | None = [str(cell) for cell in table[columns.id]] if columns.id else None
-    if names is None and columns.image:
-        names = [str(cell) for cell in table[columns.image]]
-    return Items.of(kind, contents, names)
+        column = columns.text or columns.image or ""
+        table = read_columns(path, [column, *others])
+        kind, contents = "text", ["" if is_missing(cell) else str(cell) for cell in table[column]]
+        if columns.image:
+            kind, contents = "images", [path.parent / cell for cell in contents]
+    named_by = columns.id or columns.image
+    names: Sequence[str] | None = [str(cell) for cell in table[named_by]] if named_by else None
+    return Items.of(kind, contents, names), table
 
 
 def _embeddings(packed: Packed) -> Packed:

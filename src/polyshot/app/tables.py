@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 _PARQUET = (".parquet", ".pq")
 _LONGEST_CELL = 2**24  # characters
 _DELIMITERS = ",;\t"
+_ROWS = 10_000  # of a Parquet file, read at once
+_SHOWN = 20  # wrong rows that a message names
 
 
 def is_parquet(path: Path) -> bool:
@@ -24,9 +27,55 @@ def is_parquet(path: Path) -> bool:
 
 def read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
     """The cells of each column; one error names all columns that the table does not have."""
+    table: dict[str, list[Any]] = {column: [] for column in columns}
+    for row in _rows(path, list(table)):
+        _append(table, row)
+    return table
+
+
+def read_numbers(
+    path: Path, columns: Sequence[str], others: Sequence[str] = ()
+) -> tuple[NDArray[np.float32], dict[str, list[Any]]]:
+    """Numbers [n, d] and the cells of other columns, row by row, so that large tables fit into memory.
+
+    The numbers are one per column, or, if there is one column, lists in its cells, as in Parquet or JSON text. Cells
+    that hold no number are named in one error.
+    """
+    names = list(dict.fromkeys([*columns, *others]))
+    places = [names.index(column) for column in columns]
+    table: dict[str, list[Any]] = {column: [] for column in others}
+    of_others = [names.index(column) for column in table]
+    numbers, lengths, wrong, n_wrong = array("f"), set(), list[str](), 0
+    for number, row in enumerate(_rows(path, names), start=1):
+        cells = [row[place] for place in places]
+        try:
+            found = _numbers(cells)
+        except (TypeError, ValueError):
+            n_wrong += 1
+            if n_wrong <= _SHOWN:
+                wrong.append(f"  row {number}: {', '.join(map(repr, cells))[:80]}")
+            continue
+        numbers.extend(found)
+        lengths.add(len(found))
+        _append(table, [row[place] for place in of_others])
+    if len(lengths) > 1:
+        raise DataError(f"{path}: the rows of {', '.join(columns)} have {min(lengths)} to {max(lengths)} numbers")
+    if n_wrong:
+        listing = "\n".join([*wrong, *([f"  and {n_wrong - _SHOWN} more"] if n_wrong > _SHOWN else [])])
+        raise DataError(f"{path}: {n_wrong} rows hold something else than numbers; fill or drop them:\n{listing}")
+    return np.asarray(numbers).reshape(-1, max(lengths, default=1)), table
+
+
+def _append(table: dict[str, list[Any]], row: Sequence[Any]) -> None:
+    for cells, cell in zip(table.values(), row, strict=True):
+        cells.append(cell)
+
+
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
+    """The cells of each row, in the order of the columns."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    return _read_parquet(path, columns) if is_parquet(path) else _read_csv(path, columns)
+    return _parquet_rows(path, columns) if is_parquet(path) else _csv_rows(path, columns)
 
 
 def parquet() -> Any:
@@ -43,30 +92,6 @@ def is_missing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, float) and cell != cell) or (isinstance(cell, str) and not cell.strip())
 
 
-def read_numbers(path: Path, columns: Sequence[str], table: dict[str, list[Any]]) -> NDArray[np.float64]:
-    """Numbers [n, d]: one per column, or, if there is one column, lists in its cells, as in Parquet or JSON text.
-
-    Cells that hold no number are named in one error.
-    """
-    wrong: list[str] = []
-    rows: list[list[float]] = []
-    for number, cells in enumerate(zip(*(table[column] for column in columns), strict=True), start=1):
-        try:
-            rows.append(_numbers(cells))
-        except (TypeError, ValueError):
-            wrong.append(f"  row {number}: {', '.join(map(repr, cells))[:80]}")
-    lengths = {len(row) for row in rows}
-    if len(lengths) > 1:
-        raise DataError(f"{path}: the rows of {', '.join(columns)} have {min(lengths)} to {max(lengths)} numbers")
-    if wrong:
-        more = f"\n  and {len(wrong) - 20} more" if len(wrong) > 20 else ""
-        listing = "\n".join(wrong[:20])
-        raise DataError(
-            f"{path}: {len(wrong)} rows hold something else than numbers; fill or drop them:\n{listing}{more}"
-        )
-    return np.array(rows, np.float64).reshape(len(rows), -1)
-
-
 def _numbers(cells: Sequence[Any]) -> list[float]:
     if len(cells) == 1 and isinstance(cells[0], str) and cells[0].lstrip().startswith("["):
         return [float(x) for x in json.loads(cells[0])]
@@ -75,16 +100,17 @@ def _numbers(cells: Sequence[Any]) -> list[float]:
     return [float(x) for x in cells]
 
 
-def _read_parquet(path: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
+def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
     module = parquet()
     try:
-        names = module.read_schema(path).names
-        present = [column for column in dict.fromkeys(columns) if names.count(column) == 1]
-        table: dict[str, list[Any]] = module.read_table(path, columns=present).to_pydict()
+        file = module.ParquetFile(path)
+        names = file.schema_arrow.names
+        present = [column for column in columns if names.count(column) == 1]
+        for batch in file.iter_batches(_ROWS, columns=present) if len(present) == len(columns) else ():
+            yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(f"{path}: not a readable Parquet file ({error})") from error
     _check_columns(path, columns, names)
-    return table
 
 
 def _read_head(path: Path) -> tuple[list[str], str]:
@@ -100,11 +126,10 @@ def _read_head(path: Path) -> tuple[list[str], str]:
     return next(csv.reader([head], delimiter=delimiter), []), delimiter
 
 
-def _read_csv(path: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
+def _csv_rows(path: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
     head, delimiter = _read_head(path)
     _check_columns(path, columns, head)
-    places = {column: head.index(column) for column in columns}
-    table: dict[str, list[Any]] = {column: [] for column in places}
+    places = [head.index(column) for column in columns]
     before = csv.field_size_limit(_LONGEST_CELL)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -112,15 +137,13 @@ def _read_csv(path: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
             next(reader, None)
             for row in reader:
                 if row:
-                    for column, place in places.items():
-                        table[column].append(row[place] if place < len(row) else "")
+                    yield [row[place] if place < len(row) else "" for place in places]
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from error
     except csv.Error as error:
         raise DataError(f"{path}: line {reader.line_num} is not readable CSV ({error})") from error
     finally:
         csv.field_size_limit(before)
-    return table
 
 
 def _check_columns(path: Path, columns: Sequence[str], there: Sequence[str]) -> None:

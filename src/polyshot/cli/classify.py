@@ -38,6 +38,9 @@ def classify(
         float, typer.Option(help='Largest share of queries from known classes called "none of these".')
     ] = 0.05,
     reasons: Annotated[int, typer.Option(min=0, help="How many of the nearest examples to show.")] = 3,
+    label_next: Annotated[
+        int, typer.Option(min=0, help="How many queries to name whose labels would teach the model most.")
+    ] = 10,
     fast: Annotated[
         bool, typer.Option("--fast", help='Probabilities only: no prediction sets and no "none of these".')
     ] = False,
@@ -52,17 +55,26 @@ def classify(
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Leave out damaged images and empty texts.")
     ] = False,
+    launcher: Annotated[
+        str | None, typer.Option(help="Answer in other processes: local, slurm or ray. Default: in this one.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="With --launcher: processes at once. Default: as there is room for.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:
     """Classify texts, images or vectors, given a few labelled examples of each class.
 
     Writes a table with one row per query: what to do (accept, ask, none of these), the predicted class, its
-    probability, the set of possible classes, and the nearest examples. An interrupted command continues where it
-    stopped when it is given again.
+    probability, the set of possible classes, and the nearest examples. It also says which queries to label next, and
+    which labels to check. An interrupted command continues where it stopped when it is given again.
     """
     from polyshot import app
     from polyshot.app.item_classifier import record_path
     from polyshot.app.outputs import check_free
+    from polyshot.app.shards import QuerySource, answer_in_shards
+    from polyshot.errors import InputError
+    from polyshot.runs.launchers import LAUNCHERS
     from polyshot.system.lock import only_writer
 
     columns = app.Columns(text, image, tuple(filter(None, (numbers or "").split(","))), label, id_)
@@ -71,11 +83,20 @@ def classify(
     if not force:
         check_free([path for path in written if path is not None])
     levels = app.Levels(None, None, reasons) if fast else app.Levels(confidence, false_alarm, reasons)
+    if launcher:
+        LAUNCHERS.find(launcher)  # complains now, not after the model is fitted
+    elif jobs:
+        raise InputError("--jobs is for --launcher; give both, or neither")
     classifier, queries = _inputs(table, support, query, model, columns, encoder, pool, skip_unreadable)
     parts = out.with_name(f"{out.name}.parts")
     files = [path for path in (out, html, save) if path is not None]
     with only_writer(out.with_name(f".{out.name}.lock"), *files):
-        result = app.classify(classifier, queries, levels, parts=parts, skip_unreadable=skip_unreadable, quiet=False)
+        if launcher:
+            source = QuerySource(query or table, columns, has_examples=query is None)  # type: ignore[arg-type]
+            answer_in_shards(classifier, source, len(queries), levels, parts, launcher, jobs, quiet=False)
+        result = app.classify(
+            classifier, queries, levels, parts=parts, n_next=label_next, skip_unreadable=skip_unreadable, quiet=False
+        )
         app.write_answers(result, out)
         if html:
             app.write_page(result, html)
@@ -121,6 +142,20 @@ def _inputs(
     return fitted, queries
 
 
+def _list_suspects(result: Any) -> str:
+    from polyshot.app.items import list_reasons
+
+    classifier = result.classifier
+    return list_reasons(
+        {
+            classifier.examples.names[
+                k
+            ]: f"labelled {classifier.labels[k]}, which has probability {p:.3f} given the others"
+            for k, p in result.suspects
+        }
+    )
+
+
 def _print(result: Any, written: list[Path]) -> None:
     """Print a summary."""
     from polyshot.app.items import list_failures
@@ -128,6 +163,10 @@ def _print(result: Any, written: list[Path]) -> None:
 
     lines = [f"{action}: {n:,}" for action, n in result.actions.most_common()]
     lines += [f"note: {text}" for text in result.notes]
+    if result.next_to_label:
+        lines.append(f"label next: {', '.join(result.queries.names[row] for row in result.next_to_label)}")
+    if result.suspects:
+        lines.append(f"labels to check: {len(result.suspects):,}\n{_list_suspects(result)}")
     if result.failures:
         lines.append(f"left out: {len(result.failures):,}\n{list_failures(result.queries, result.failures)}")
     lines += [f"wrote {path}" for path in written]

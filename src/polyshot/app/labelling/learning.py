@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering
 
+from polyshot.app.advice import SUSPECT
 from polyshot.app.labelling.enough import Accuracy, accuracy
 from polyshot.app.labelling.ranking import choose_quickly
 from polyshot.estimator import OneVsEachClassifier
 
 N_NEXT = 8  # items that wait to be shown
-_SUSPECT = 0.2  # largest leave-one-out probability of a suspicious label
 _MOST_SUSPECTS = 30
 _MOST_STRANGERS = 40
 _MOST_GROUPS = 6
@@ -113,7 +113,7 @@ def look_closer(X: NDArray[np.float32], learned: Learned, confirmed: set[int], c
     suspects = [
         (examples[place], float(p))
         for place, p in zip(places.tolist(), probabilities.tolist(), strict=True)
-        if p < _SUSPECT and examples[place] not in confirmed
+        if p < SUSPECT and examples[place] not in confirmed
     ]
     strangers = _strangers(X, learned, model)
     place_of = {row: place for place, row in enumerate(examples)}

@@ -50,7 +50,7 @@ def read_numbers(
         cells = [row[place] for place in places]
         try:
             found = _numbers(cells)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):  # the last one from JSON within JSON
             n_wrong += 1
             if n_wrong <= _SHOWN:
                 wrong.append(f"  row {number}: {', '.join(map(repr, cells))[:80]}")

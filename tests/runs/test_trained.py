@@ -13,10 +13,10 @@ import polyshot
 from polyshot.cli import app
 from polyshot.data.transforms import NaturalTest, scale_characters
 from polyshot.errors import DataError, InputError, TrainingError
-from polyshot.runs.folder import package_versions
 from polyshot.runs.inputs import Intake
 from polyshot.runs.prediction_files import read_queries
 from polyshot.runs.trainer import train
+from polyshot.system.versions import package_versions
 from polyshot.task import LabelledSet, Space
 from small_runs import CHARACTERS, drawings, small, write_characters, write_embeddings
 

@@ -23,10 +23,11 @@ from polyshot.evaluation.protocols import Changes
 from polyshot.methods import METHODS
 from polyshot.runs import trainer as training
 from polyshot.runs.distributed import Team
-from polyshot.runs.folder import RunFolder, package_versions
+from polyshot.runs.folder import RunFolder
 from polyshot.runs.history import has_ended
 from polyshot.runs.trainer import Trainer, prepare, train
 from polyshot.system.checkpoint import load_checkpoint
+from polyshot.system.versions import package_versions
 from small_runs import CHARACTERS, flags, log_lines, small, weights
 
 

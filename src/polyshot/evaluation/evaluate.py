@@ -21,8 +21,8 @@ from polyshot.evaluation.results import ExampleEpisode, Result, find_results, re
 from polyshot.evaluation.summaries import summarise
 from polyshot.evaluation.temperature import Temperature, fit_temperature, scale_log_probs
 from polyshot.evaluation.tested_run import TestedRun, open_runs
-from polyshot.runs.folder import package_versions
 from polyshot.system.lock import only_writer
+from polyshot.system.versions import package_versions
 
 _N_EXAMPLES = 3
 

@@ -12,7 +12,8 @@ from polyshot.evaluation.protocols import ProtocolSettings
 from polyshot.evaluation.temperature import Temperature
 from polyshot.methods import FewShotMethod
 from polyshot.runs.config import TrainingConfig
-from polyshot.runs.folder import RunFolder, package_versions
+from polyshot.runs.folder import RunFolder
+from polyshot.system.versions import package_versions
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,6 +65,7 @@ class TrainingConfig:
     validate_every: int = _count("Epochs between validations.", 1)
     validation_episodes: int = _count("Episodes per validation.", 100)
     patience: int | None = _count("Stop after this many validations without a better one. Default: never.")
+    keep_weights: bool = _setting("Keep the weights of every validation, in validated/EPOCH.safetensors.", False)
     rotations: bool = _setting("Make four training classes of each character by rotation.", False)
     settings: Literal["default", "paper"] = _setting(
         "paper: the method's options are those of the paper and its public code, unless given.", "default"

@@ -7,6 +7,7 @@
 | `log.jsonl` | one line per epoch | a checksum per line, which covers all lines before it |
 | `best.safetensors` | the weights with the best validation accuracy | its checksum, and that of `config.json` |
 | `last.safetensors` | the whole state, to resume from, with the log | its checksum, and that of `config.json` |
+| `validated/EPOCH.safetensors` | the weights of every validation, with `keep_weights` | as `best.safetensors` |
 | `familiar.safetensors` | what examples look like to the best weights | its checksum, and that of the weights |
 
 `config.json` is written last, so a folder that has one also has a `last.safetensors`. The first edition of polyshot
@@ -15,11 +16,9 @@ wrote no checksums into JSON files and did not tie checkpoints to the configurat
 
 import hashlib
 import math
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,15 +36,15 @@ from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.files import write_atomically
 from polyshot.system.lock import only_writer
 from polyshot.system.sealed import digest, read_sealed, write_sealed
+from polyshot.system.versions import package_versions
 from polyshot.task import Space
 
-_PACKAGES = ("polyshot", "torch", "numpy", "numba", "polyagamma", "safetensors")
-_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST, _FAMILIAR = (
+_CONFIG, _ENVIRONMENT, _LOG, _BEST, _LAST, _FAMILIAR, _KEPT = (
     "config.json", "environment.json", "log.jsonl", "best.safetensors", "last.safetensors", "familiar.safetensors",
+    "validated",
 )  # fmt: skip
 _FROM_SCRATCH = "restore it from a copy, or delete the folder and train from scratch"
-_MOST_NUMBERS = 2**24  # of one example
-_MOST_CLASSES = 10**7
+_MOST_NUMBERS, _MOST_CLASSES = 2**24, 10**7  # of one example, of a method
 
 
 class Checkpoint(NamedTuple):
@@ -216,6 +215,16 @@ class RunFolder:
         """Write the best weights so far, and the log entry of their epoch."""
         save_checkpoint(self.path / _BEST, tensors, {**entry, "run": self._digest})
 
+    def keep(self, tensors: Mapping[str, Tensor], entry: Mapping[str, Any]) -> None:
+        """Write the weights of a validation beside those of the others."""
+        file = self.path / _KEPT / f"{entry['epoch']:06}.safetensors"
+        save_checkpoint(file, tensors, {**entry, "run": self._digest})
+
+    def kept(self) -> Iterator[Checkpoint]:
+        """The weights of every validation in their order, each with its entry of the log."""
+        for file in sorted((self.path / _KEPT).glob("*.safetensors")):
+            yield self._checkpoint(f"{_KEPT}/{file.name}")
+
     def save_last(self, state: Checkpoint) -> None:
         """Write the whole state."""
         save_checkpoint(self.path / _LAST, state.tensors, {**state.record, "run": self._digest})
@@ -275,7 +284,7 @@ class RunFolder:
                 f"{_FROM_SCRATCH}"
             )
         try:
-            for entry in [record] if name == _BEST else record.get("history", []):
+            for entry in record.get("history", []) if name == _LAST else [record]:
                 check_entry(entry)
         except (TypeError, ValueError, AttributeError) as error:
             raise TrainingError(f"{self.path / name}: not the record of a run ({error}); {_FROM_SCRATCH}") from error
@@ -289,8 +298,3 @@ def first_weights(config: TrainingConfig, space: Space) -> FewShotMethod:
         backbone = None if config.backbone is None else build_backbone(config.backbone, space)
         method: FewShotMethod = config.method_class(space, backbone, **config.options)
         return method
-
-
-def package_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that results may depend on."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}

@@ -15,11 +15,11 @@ from polyshot.data.npz import read_arrays
 from polyshot.data.packed import Packed, read_packed
 from polyshot.data.sets.folder import class_files, image_files
 from polyshot.errors import DataError
-from polyshot.runs.folder import package_versions
 from polyshot.runs.inputs import Examples
 from polyshot.runs.trained import Adapted, Answer
 from polyshot.system.files import write_atomically
 from polyshot.system.text import csv_cell
+from polyshot.system.versions import package_versions
 
 SCORE = "minus the largest class score; the higher it is, the less the query looks like any class of the support set"
 FAMILIARITY = "the share of the run's validation examples that are as far from its training examples as the query"

@@ -37,11 +37,6 @@ _RECORDED: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _clocks() -> tuple[float, float]:
-    """Return the seconds on the clock and the seconds of the processor."""
-    return time.monotonic(), time.process_time()
-
-
 @dataclass
 class Trainer:
     """A run in memory: the method, its optimiser, and how far it has come."""
@@ -55,7 +50,7 @@ class Trainer:
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry per epoch
     seconds: float = 0.0
     processor_seconds: float = 0.0
-    counted: tuple[float, float] = field(default_factory=_clocks)  # when `seconds` were last updated
+    counted: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
 
     @property
     def total(self) -> int:
@@ -69,7 +64,7 @@ class Trainer:
 
     def count_time(self) -> None:
         """Add the time that has passed since the last call."""
-        now = _clocks()
+        now = time.monotonic(), time.process_time()
         self.seconds += now[0] - self.counted[0]
         self.processor_seconds += now[1] - self.counted[1]
         self.counted = now
@@ -274,9 +269,11 @@ def _finish_epoch(trainer: Trainer, validation: EpisodeSampler, team: Team, fold
     trainer.history.append(entry)
     trainer.losses = []
     if team.leads:
+        weights = {name: t for name, t in trainer.tensors().items() if name.startswith("method.")}
         if better:
-            weights = {name: t for name, t in trainer.tensors().items() if name.startswith("method.")}
             folder.save_best(weights, entry)
+        if accuracy is not None and config.keep_weights:
+            folder.keep(weights, entry)
         folder.write_history(trainer.history)
         folder.save_last(trainer.state())  # after the others: what it records is then all on disk
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.memory [--episodes 10000] [--out benchmarks/results/memory.json]
 
-Trains `ove-gp` (2-way, 1-shot) on made-up embeddings of 8 numbers, then predicts as many test episodes. The memory of
-the process (resident, on Linux) is noted ten times in each. What counts is its growth after the first tenth, in which
-caches fill.
+Writes the table into docs/robustness.md. Trains `ove-gp` (2-way, 1-shot) on made-up embeddings of 8 numbers, then
+predicts as many test episodes. The memory of the process (resident, on Linux) is noted ten times in each. What counts
+is its growth after the first tenth, in which caches fill.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.estimator_table import put_into_docs
 from polyshot.data import EpisodeSampler, load_scenario
 from polyshot.evaluation.outputs import predict_chunk
 from polyshot.runs.config import TrainingConfig
@@ -60,8 +61,11 @@ def main() -> None:
             if (first + AT_ONCE) % per_part == 0:
                 noted["evaluation"].append(resident())
     growth = {name: round(values[-1] - values[0], 1) for name, values in noted.items()}
+    lines = [f"| | after {per_part:,} episodes | after {arguments.episodes:,} | growth |", "|---|---|---|---|"]
     for name, values in noted.items():
-        print(f"{name}: {values[0]:.0f} MB after {per_part} episodes, {values[-1]:.0f} MB after {arguments.episodes}")
+        lines.append(f"| {name} | {values[0]:.1f} MB | {values[-1]:.1f} MB | {growth[name]:.1f} MB |")
+    print(*lines, sep="\n")
+    put_into_docs("memory", "\n".join(lines))
     record = {"episodes": arguments.episodes, "megabytes": {n: [round(x, 1) for x in v] for n, v in noted.items()}}
     arguments.out.write_text(json.dumps({**record, "growth": growth}, indent=1) + "\n")
 

@@ -180,7 +180,8 @@ def test_who_may_ask(model: ItemClassifier) -> None:
     assert ask(app, "/health", method="GET").json() == {"status": "ok"}
     for host, status in [("evil.example", 421), ("localhost.evil.example", 421), ("", 421), ("[::1]:8000", 200)]:
         assert ask(app, "/health", method="GET", headers={"Host": host}).status_code == status
-    for origin, status in [("http://localhost", 200), ("http://evil.example", 403), ("null", 403)]:
+    origins = [("http://localhost", 200), ("http://evil.example", 403), ("null", 403), ("http://[", 403), ("", 403)]
+    for origin, status in origins:
         assert ask(app, "/health", method="GET", headers={"Origin": origin}).status_code == status
 
 
@@ -193,8 +194,9 @@ def test_beyond_this_computer_a_server_needs_a_token_and_a_name() -> None:
         checked_token("10.0.0.1", None)
     with pytest.raises(InputError, match="16 printable ASCII characters"):
         checked_token("10.0.0.1", "short")
-    with pytest.raises(InputError, match="--allow-host"):
-        allowed_hosts("0.0.0.0", [])
+    for everywhere in ("0.0.0.0", "::", "[::]", "0:0:0:0:0:0:0:0"):
+        with pytest.raises(InputError, match="--allow-host"):
+            allowed_hosts(everywhere, [])
     assert "example.org" in allowed_hosts("0.0.0.0", ["example.org"])
     assert "10.0.0.1" in allowed_hosts("10.0.0.1", [])
 

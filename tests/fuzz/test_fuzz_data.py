@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import shutil
 import warnings
 import zipfile
 
@@ -152,8 +153,9 @@ def test_a_damaged_table(tmp_path_factory, data):
 @fuzz_settings(8)
 @given(data=st.data())
 def test_damaged_official_files(tmp_path_factory, name, data):
-    folder = tmp_path_factory.mktemp("official")
-    path = folder
+    path = folder = tmp_path_factory.getbasetemp() / "official"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     if name == "omniglot":
         file = official.omniglot(folder) / "images_background.zip"
     elif name == "emnist":

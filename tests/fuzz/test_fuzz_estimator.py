@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from fuzzing import OURS, assert_explained, fuzz_settings
+from fuzzing import OURS, assert_explained, count, fuzz_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from sklearn.exceptions import ConvergenceWarning
@@ -135,12 +135,16 @@ def attempt(call):
         warnings.simplefilter("ignore", ConvergenceWarning)  # that is told, so not silent
         warnings.filterwarnings("ignore", "A column-vector y was passed")  # scikit-learn's own
         try:
-            return call()
+            answer = call()
         except OURS as error:
             assert_explained(error)
         except TypeError as error:
             if not any(word in str(error) for word in ("number", "sparse", "feature names")):
                 raise
+        else:
+            count("answer")
+            return answer
+    count("refusal")
     return None
 
 

@@ -1,13 +1,19 @@
-"""Who may talk to a server of polyshot: the hosts it is called by, the origins of pages, and a token."""
+"""Who may talk to a server of polyshot: the hosts it is called by, the origins of pages, and a token.
+
+`Guard` protects the prediction service; the labelling page has a stricter one (labelling/guard.py), made of the same
+checks.
+"""
 
 import hmac
 import ipaddress
 import re
 from collections.abc import Collection
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Literal
 
-from starlette.requests import Request
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,7 +21,7 @@ from polyshot.errors import InputError
 
 ANY_HOST = "*"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/\[\]]+)(?::\d+)?", re.IGNORECASE)
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/\[\]]+)(?::(\d+))?", re.IGNORECASE)
 _SHORTEST_TOKEN = 16
 
 
@@ -50,20 +56,51 @@ class Guard:
         await (refusal or self.app)(scope, receive, send)
 
     def _refusal(self, request: Request) -> JSONResponse | None:
-        header, origin = request.headers.get("host", ""), request.headers.get("origin")
-        named = _HOST.fullmatch(header)
-        host = named[1].strip("[]").lower() if named else ""
-        if not host or not ({host, ANY_HOST} & self.hosts):
+        headers = request.headers
+        if not is_called(headers, self.hosts):
             return refuse(421, "this server is not called so; start it with --allow-host NAME to add a name")
-        if origin is not None and urlsplit(origin).netloc.lower() != header.lower():
+        if "origin" in headers and not is_from_here(headers):
             return refuse(403, "pages of other sites may not use this server")
         if self.token is not None and request.url.path not in self.open_paths:
-            kind, _, given = request.headers.get("authorization", "").partition(" ")
-            if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token.encode()):
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            if kind.lower() != "bearer" or not is_token(given.strip(), self.token):
                 answer = refuse(401, "send the server's token as: Authorization: Bearer TOKEN")
                 answer.headers["WWW-Authenticate"] = "Bearer"
                 return answer
         return None
+
+
+def is_called(headers: Headers, names: Collection[str], port: int | None = None) -> bool:
+    """Whether the Host of a request is one of these lower-case names ("*" is any), at this port if one is given."""
+    host = _HOST.fullmatch(headers.get("host", ""))
+    if host is None or (port is not None and host[2] != str(port)):
+        return False
+    return ANY_HOST in names or host[1].strip("[]").lower() in names
+
+
+def is_from_here(headers: Headers) -> bool:
+    """Whether the Origin of a request is the server itself."""
+    return headers.get("origin", "").partition("://")[2].lower() == headers["host"].lower()
+
+
+def is_token(given: str, token: str) -> bool:
+    """Whether the two are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(given.encode(), token.encode())
+
+
+async def read_json_body(request: Request, n_bytes: int) -> bytes:
+    """The body of a request that says it is JSON, up to a size."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "the body must be JSON, with Content-Type: application/json")
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > n_bytes:
+                raise HTTPException(413, f"the body is larger than {n_bytes:,} bytes")
+    except ClientDisconnect:
+        raise HTTPException(400, "the request was not complete") from None
+    return bytes(body)
 
 
 def refuse(status: int, reason: str) -> JSONResponse:
@@ -71,17 +108,29 @@ def refuse(status: int, reason: str) -> JSONResponse:
     return JSONResponse({"error": reason}, status, {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})
 
 
+async def refused(request: Request, error: Exception) -> JSONResponse:
+    """An HTTPException as JSON: the `exception_handlers` of the applications."""
+    assert isinstance(error, HTTPException)
+    answer = refuse(error.status_code, error.detail)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this computer can reach a server at that address."""
+    return host == "localhost" or _is_address(host, "is_loopback")
+
+
+def _is_address(host: str, kind: Literal["is_loopback", "is_unspecified"]) -> bool:
     try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+        return bool(getattr(ipaddress.ip_address(host.strip("[]")), kind))
     except ValueError:
         return False
 
 
 def allowed_hosts(host: str, others: Collection[str]) -> frozenset[str]:
     """The names by which a server at `host` may be called: its own, those of this computer, and `others`."""
-    everywhere = host.strip("[]") in ("0.0.0.0", "::")
+    everywhere = _is_address(host, "is_unspecified")
     if everywhere and not others:
         raise InputError(
             f"the server would listen on every address of this computer ({host}); say by which names or addresses "

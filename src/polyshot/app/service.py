@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from polyshot.app.answers import Answer, Levels
-from polyshot.app.guard import Guard, refuse
+from polyshot.app.guard import Guard, read_json_body, refused
 from polyshot.app.item_classifier import ItemClassifier
 from polyshot.app.items import Items
 from polyshot.app.service_schema import LARGEST_NUMBER, LONGEST_TEXT, describe, openapi
@@ -87,7 +87,7 @@ def make_service(
             Route("/classify", service.one, methods=["POST"]),
             Route("/classify/batch", service.batch, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _refused},
+        exception_handlers={HTTPException: refused},
     )
     app.add_middleware(Guard, hosts=hosts, token=token, open_paths=["/health"])
     return app
@@ -131,19 +131,11 @@ class _Service:
         return JSONResponse(result(answers), headers={"Cache-Control": "no-store"})
 
     async def _body(self, request: Request) -> bytes:
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            raise HTTPException(415, "the body must be JSON, with Content-Type: application/json")
-        body = bytearray()
         try:
             async with asyncio.timeout(_PATIENCE):
-                async for part in request.stream():
-                    body += part
-                    if len(body) > self.limits.n_bytes:
-                        raise HTTPException(413, f"the body is larger than {self.limits.n_bytes:,} bytes")
+                return await read_json_body(request, self.limits.n_bytes)
         except TimeoutError:
             raise HTTPException(408, f"the request was not complete after {_PATIENCE:g} seconds") from None
-        return bytes(body)
 
     def _checked_batch(self, items: Any) -> list[Any]:
         if not isinstance(items, list) or not 1 <= len(items) <= self.limits.n_items:
@@ -212,13 +204,6 @@ def _constant(content: Any) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         return JSONResponse(content)
 
-    return answer
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    answer = refuse(error.status_code, error.detail)
-    answer.headers.update(error.headers or {})
     return answer
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from polyshot.app.guard import read_json_body, refused
 from polyshot.app.labelling import views
 from polyshot.app.labelling.exports import Exports
 from polyshot.app.labelling.guard import Guard
@@ -26,6 +28,7 @@ from polyshot.app.thumbnails import thumbnail
 from polyshot.errors import DataError, InputError, PolyshotError
 
 _SIZES = {"small": 240, "large": 1600}  # pixels
+_MOST_BYTES = 2**20  # of a request
 _PICTURES = 500  # kept in memory
 _HEARTBEAT = 1.0  # seconds after which an idle stream looks whether its reader is still there
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
@@ -67,7 +70,7 @@ class Server:
             *(Route(f"/{name}", self._change, methods=["POST"]) for name in _CHANGES),
             Route("/export", self._export, methods=["POST"]),
         ]
-        app = Starlette(routes=routes, exception_handlers={PolyshotError: _refused})
+        app = Starlette(routes=routes, exception_handlers={PolyshotError: _refused, HTTPException: refused})
         config = uvicorn.Config(
             Guard(app, port, token),
             log_level="warning",
@@ -179,8 +182,9 @@ def _text(content: dict[str, Any], name: str) -> str:
 
 
 async def _json(request: Request) -> dict[str, Any]:
+    body = await read_json_body(request, _MOST_BYTES)
     try:
-        content = json.loads(await request.body())
+        content = json.loads(body)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):

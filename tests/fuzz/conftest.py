@@ -1,0 +1,9 @@
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """After `make fuzz`: how many calls ended in an answer, and how many in an error of ours."""
+    from fuzzing import ASKED, COUNTS
+
+    for test in dict.fromkeys(test for test, _ in COUNTS if ASKED):
+        terminalreporter.line(f"{test}: {COUNTS[test, 'answer']} answers, {COUNTS[test, 'refusal']} refusals")

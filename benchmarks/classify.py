@@ -7,6 +7,8 @@ and the largest memory of its process. Half of the runs of 200,000 queries are k
 "again" is the time of the second command alone. The answers of both must be those of a run that was never killed,
 row by row: that is checked on the runs whose name says "killed".
 
+"per query" measures what prediction sets and "none of these" cost in Python, with 256 features (median of five calls).
+
 Results are added to benchmarks/results/classify.json, and the table to docs/classify.md.
 """
 
@@ -23,11 +25,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.estimator_table import put_into_docs
+from polyshot.app import ItemClassifier, Items, Levels
 
 OUT = Path(__file__).parent / "results" / "classify.json"
 CLASSES, WORDS, DIMENSION = 10, 400, 384
 ROWS = 200_000
 FAST = ("--fast",)
+PER_QUERY = "per query"
 # name: (form, queries, examples per class, further words of the command, whether it is killed once)
 RUNS: dict[str, tuple[str, int, int, tuple[str, ...], bool]] = {
     "20 sentences": ("text", 20, 5, (), False),
@@ -102,13 +106,13 @@ def run(folder: Path, words: list[str], kill_after: float | None = None) -> dict
     }
 
 
-def measure(name: str, before: dict[str, Any]) -> dict[str, Any]:
+def measure(name: str) -> dict[str, Any]:
     form, n_queries, shots, more, killed = RUNS[name]
     with tempfile.TemporaryDirectory() as folder:
         words = [*write_table(Path(folder), form, n_queries, shots), *more]
         found: dict[str, Any] = {}
         if killed:
-            whole = before[name.removesuffix(", killed")]
+            whole = json.loads(OUT.read_text())[name.removesuffix(", killed")]
             found["killed after"] = round(whole["seconds"] / 2, 1)
             run(Path(folder), words, kill_after=found["killed after"])
             found["chunks there"] = len(list(Path(folder, "answers.csv.parts").glob("*.json")))
@@ -118,6 +122,26 @@ def measure(name: str, before: dict[str, Any]) -> dict[str, Any]:
         if killed:
             assert found["sha256"] == whole["sha256"], "the answers differ from those of a run that was not killed"
         return found
+
+
+def per_query() -> dict[str, float]:
+    """Milliseconds per query of prediction sets and "none of these", by the number of examples."""
+    rng = np.random.default_rng(0)
+    found: dict[str, float] = {}
+    for n in (50, 200, 1000):
+        centres = rng.normal(size=(CLASSES, 256))
+        X = centres[np.arange(n) % CLASSES] + 2.5 * rng.normal(size=(n, 256))
+        model = ItemClassifier.fit(Items.of("vectors", X), [f"class {k % CLASSES}" for k in range(n)])
+        queries = Items.of("vectors", rng.normal(size=(20, 256)))
+        for levels, sign in ((Levels(), 1), (Levels(None, None), -1)):
+            model.answer(queries, levels)
+            times = []
+            for _ in range(5):
+                start = time.perf_counter()
+                model.answer(queries, levels)
+                times.append(50 * (time.perf_counter() - start))
+            found[str(n)] = found.get(str(n), 0.0) + sign * float(np.median(times))
+    return {n: round(ms, 1) for n, ms in found.items()}
 
 
 def table(results: dict[str, Any]) -> str:
@@ -130,14 +154,24 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def keep(name: str, result: Any) -> dict[str, Any]:
+    """Add a result to those on disk, and return all."""
     results: dict[str, Any] = json.loads(OUT.read_text()) if OUT.is_file() else {}
-    for name in RUNS:
-        if not sys.argv[1:] or name in sys.argv[1:]:
-            results[name] = measure(name, results)
-            print(name, results[name], flush=True)
-            OUT.write_text(json.dumps(results, indent=1) + "\n")
-    put_into_docs("classify", table(results))
+    results[name] = result
+    OUT.write_text(json.dumps(results, indent=1) + "\n")
+    return results
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or [PER_QUERY, *RUNS]
+    for name in wanted:
+        if name == PER_QUERY:
+            found = keep(name, per_query())[PER_QUERY]
+            lines = ["| examples | ms per query |", "|---:|---:|", *(f"| {n} | {ms} |" for n, ms in found.items())]
+            put_into_docs("classify, per query", "\n".join(lines))
+        else:
+            put_into_docs("classify", table(keep(name, measure(name))))
+        print(name, json.loads(OUT.read_text())[name], flush=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python -m benchmarks.labelling times
     POLYSHOT_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.labelling accuracy
 
-`times` labels made-up vectors of 10 classes through the page's own server. Wall time depends on what else the machine
-does; processor time is that of server and learning together.
+`times` labels made-up vectors of 10 classes through the page's own server, and takes the last label back. Wall time
+depends on what else the machine does; processor time is that of server and learning together. The table goes to
+docs/label.md.
 
 `accuracy` labels 1,000 items of ten classes drawn at random, as the page asks for them, 10 times. It compares the true
 accuracy on the open items with the page's estimate from spot checks, and with OneVsEachClassifier.expected_accuracy on
@@ -19,21 +20,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.estimator_table import put_into_docs
 from polyshot.app import Items
 from polyshot.app.labelling import Exports, Server, Session
 from polyshot.app.labelling.enough import CHECK_EVERY, accuracy
 from polyshot.app.labelling.learning import Learned, answer_open
 from polyshot.app.labelling.ranking import first_to_label
 
-SIZES = ((2000, 256), (5000, 256), (2000, 1280), (5000, 1280))  # items, numbers in a vector
+# items, numbers in a vector, labels
+SIZES = ((2000, 256, 30), (2000, 256, 300), (2000, 1280, 30), (2000, 1280, 300), (5000, 256, 30), (5000, 1280, 30))
 CLASSES = 10
-LABELS = 30
+PAUSE = 0.05  # seconds between decisions of somebody in a hurry
+LAST = 30  # decisions that are timed, the last of the labels
 SETS = ("clinc150_minilm",)
 REPETITIONS, ITEMS, STEPS = 10, 1000, (40, 80, 120)
 OUT = Path(__file__).parent / "results" / "labelling.json"
@@ -73,11 +78,22 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float, float]:
     return value, 1e3 * (time.perf_counter() - wall), 1e3 * (time.process_time() - processor)
 
 
-def measure(n: int, d: int) -> dict[str, Any]:
-    """Times of the first item, of the next item after a decision, and of new answers."""
+def until_learned(session: Session, page: Page, path: str, content: dict[str, Any]) -> tuple[float, float]:
+    """Milliseconds from a change to the answers that know it: of wall and of processor time."""
+    wall, processor = time.perf_counter(), time.process_time()
+    version = page.ask(path, content)["version"]
+    while session.learned.version < version:
+        time.sleep(0.001)
+    return 1e3 * (time.perf_counter() - wall), 1e3 * (time.process_time() - processor)
+
+
+def measure(n: int, d: int, n_labels: int) -> dict[str, Any]:
+    """Times of the first item, of the next item after a decision, of new answers, of somebody who does not wait for
+    suspects, strangers and accuracy, and of an undo."""
     X, y = made_up(n, d)
     items = Items.of("text", [f"item {k}" for k in range(n)])
-    times: dict[str, list[tuple[float, float]]] = {"first item": [], "next item": [], "new answers": [], "all": []}
+    names = ("first item", "next item", "new answers", "all", "in a hurry", "undo")
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter(), time.process_time()
         with Session(items, X, Path(folder) / "labels.sqlite", name="made-up") as session:
@@ -88,12 +104,12 @@ def measure(n: int, d: int) -> dict[str, Any]:
             state = page.ask("/state")
             times["first item"].append((1e3 * (time.perf_counter() - start[0]), 1e3 * (time.process_time() - start[1])))
             session.wait()
-            for _ in range(LABELS):
+            for _ in range(n_labels):
                 row = state["queue"][0]["row"]
                 content = {"rows": [row], "kind": "class", "label": y[row], "seen": state["version"]}
                 begin = time.perf_counter(), time.process_time()
-                state, *times_of_next = timed(lambda content=content: page.ask("/decide", content))
-                times["next item"].append(tuple(times_of_next))
+                state, *times_of_next = timed(partial(page.ask, "/decide", content))
+                times["next item"].append((times_of_next[0], times_of_next[1]))
                 while session.learned.version < state["version"]:
                     time.sleep(0.001)
                 times["new answers"].append(
@@ -102,16 +118,40 @@ def measure(n: int, d: int) -> dict[str, Any]:
                 session.wait()
                 times["all"].append((1e3 * (time.perf_counter() - begin[0]), 1e3 * (time.process_time() - begin[1])))
                 state = page.ask("/state")
+            for _ in range(LAST):
+                row = state["queue"][0]["row"]
+                content = {"rows": [row], "kind": "class", "label": y[row], "seen": state["version"]}
+                times["in a hurry"].append(until_learned(session, page, "/decide", content))
+                time.sleep(PAUSE)
+                state = page.ask("/state")
+            times["undo"].append(until_learned(session, page, "/undo", {"seen": state["version"]}))
             server.stop()
             thread.join()
     found = {}
     for name, pairs in times.items():
-        wall, processor = np.array(pairs).T
+        wall, processor = np.array(pairs[-LAST:]).T
         found[name] = {
             "wall": [round(float(np.quantile(wall, q)), 1) for q in (0.5, 0.95)],
             "processor": [round(float(np.quantile(processor, q)), 1) for q in (0.5, 0.95)],
         }
-    return {"items": n, "numbers": d, "labels": LABELS, "milliseconds": found}
+    return {"items": n, "numbers": d, "labels": n_labels, "milliseconds": found}
+
+
+def table(times: list[dict[str, Any]]) -> str:
+    """The wall times as Markdown."""
+    lines = [
+        "| items | numbers | labels | first item | next item | new answers | in a hurry | undo | everything |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in times:
+        walls = {name: row["milliseconds"][name]["wall"] for name in row["milliseconds"]}
+        pairs = {name: f"{median:.0f} ({high:.0f})" for name, (median, high) in walls.items()}
+        lines.append(
+            f"| {row['items']:,} | {row['numbers']:,} | {row['labels']} | {walls['first item'][0]:.0f} | "
+            f"{pairs['next item']} | {pairs['new answers']} | {pairs['in a hurry']} | {walls['undo'][0]:.0f} | "
+            f"{pairs['all']} |"
+        )
+    return "\n".join(lines)
 
 
 def read(name: str, seed: int) -> tuple[Vectors, NDArray[np.str_]]:
@@ -182,6 +222,7 @@ if __name__ == "__main__":
             results["times"].append(measure(*size))
             print(json.dumps(results["times"][-1]), flush=True)
             OUT.write_text(json.dumps(results, indent=1))
+        put_into_docs("label times", table(results["times"]))
     else:
         results["accuracy"] = [row for name in SETS for row in compare(name)]
         OUT.write_text(json.dumps(results, indent=1))

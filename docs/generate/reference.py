@@ -42,7 +42,7 @@ EXPERIMENTS = {
     ),
     "Label and serve": (
         "app.labelling.sources.open_session", "app.labelling.session.Session", "app.labelling.store.Decision",
-        "app.service.make_service",
+        "app.service.make_service", "app.shards.answer_in_shards", "app.shards.QuerySource",
     ),
     "What a method gets and gives": (
         "task.LabelledSet", "task.Episode", "task.Prediction", "task.Space", "methods.base.QueryFunction",

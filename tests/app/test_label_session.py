@@ -243,3 +243,23 @@ def test_sub_folders_are_labels_if_wished_and_what_cannot_be_shown_is_refused(ph
         open_session(tmp_path / "t.csv", tmp_path / "x.sqlite", Columns(text="message"), folders=True, encoder=blank)
     with pytest.raises(InputError, match="not a table, so it has no column of labels"):
         open_session(photos, tmp_path / "x.sqlite", Columns(label="message"), encoder=blank)
+
+
+def test_suspects_and_strangers_give_way_to_a_newer_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    labels = {row: "ab"[row % 2] for row in range(30)}
+    learned = learning.answer_open(X, 30, labels, set(labels), list(range(60)), None)
+    asked: list[int] = []
+    p_value = OneVsEachClassifier.outlier_p_value
+
+    def counted(self: OneVsEachClassifier, rows: np.ndarray) -> np.ndarray:
+        asked.append(len(rows))
+        return p_value(self, rows)
+
+    monkeypatch.setattr(OneVsEachClassifier, "outlier_p_value", counted)
+    assert learning.look_closer(X, learned, set(), [], lambda: len(asked) == 2) is None
+    assert len(asked) == 2
+    whole = learning.look_closer(X, learned, set(), [], lambda: False)
+    assert whole is not None
+    assert whole.complete
+    assert sum(asked[2:]) == 30

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import socket
 import threading
 from typing import Any
 
@@ -18,6 +19,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from polyshot.app import ItemClassifier, Items
 from polyshot.app.answers import Levels
 from polyshot.app.guard import allowed_hosts, checked_token, is_loopback
+from polyshot.app.server import listen
 from polyshot.app.service import Limits, make_service
 from polyshot.errors import InputError
 
@@ -83,6 +85,14 @@ def test_sixty_four_clients_at_once_get_right_answers(model: ItemClassifier) -> 
         np.testing.assert_allclose([*answer["probabilities"].values()], right.probabilities, rtol=1e-9)
         assert answer["outlier_p_value"] == pytest.approx(right.outlier_p_value)
         assert tuple(answer["prediction_set"]) == right.prediction_set
+
+
+def test_a_connection_sends_at_once() -> None:
+    """Else a client that keeps its connection waits 40 ms for every answer."""
+    with listen("127.0.0.1", 0) as server, socket.create_connection(server.getsockname()):
+        accepted, _ = server.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_batch_answers_in_order_and_names_the_items_that_cannot_be_used(texts: ItemClassifier) -> None:

@@ -51,6 +51,13 @@ def test_a_table_of_numbers_a_model_file_and_the_same_answers_again() -> None:
     assert not Path("again.html").exists()
 
 
+def test_what_cannot_be_sorted_is_refused_before_the_work() -> None:
+    write_numbers()
+    command = ["points.csv", "--numbers", "x,y", "--label", "level", "--sort-into", "sorted"]
+    assert "only image files can be sorted" in run(*command, code=1)
+    assert not Path("answers.csv").exists()
+
+
 def test_other_processes_give_the_same_answers() -> None:
     write_numbers()
     command = ["points.csv", "--numbers", "x,y", "--label", "level", "--no-page"]
@@ -82,6 +89,8 @@ def test_existing_files_are_kept_without_force() -> None:
         (["t.csv", "--text", "a", "--label", "b", "--confidence", "2"], "confidence must lie between 0 and 1"),
         (["t.csv", "--launcher", "cloud"], "unknown launcher 'cloud'"),
         (["t.csv", "--jobs", "2"], "--jobs is for --launcher"),
+        (["t.csv", "--links"], "--links is for --sort-into"),
+        (["t.csv", "--out", "answers.xlsx"], "answers are written as .csv or .parquet"),
     ],
 )
 def test_wrong_commands_are_explained(arguments: list[str], message: str) -> None:

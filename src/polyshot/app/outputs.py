@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from polyshot.app.classification import Classification
+from polyshot.app.items import Items
 from polyshot.app.tables import is_parquet, parquet
 from polyshot.errors import DataError, InputError
 from polyshot.system.files import replacing
@@ -23,6 +24,20 @@ def check_free(paths: list[Path]) -> None:
     there = [str(path) for path in paths if path.is_file() or (path.is_dir() and any(path.iterdir()))]
     if there:
         raise DataError(f"{', '.join(there)}: there already; choose another name, or add --force to overwrite")
+
+
+def check_table(path: Path) -> None:
+    """Refuse a file that cannot be written as a table, before the answers are computed."""
+    if is_parquet(path):
+        parquet()  # complains if its package is missing
+    elif path.suffix.lower() != ".csv":
+        raise InputError(f"{path}: answers are written as .csv or .parquet; choose a name that ends so")
+
+
+def check_sortable(queries: Items) -> None:
+    """Refuse what `sort_into` cannot sort."""
+    if queries.kind != "images" or not all(isinstance(item, Path) for item in queries.contents):
+        raise InputError("only image files can be sorted into folders")
 
 
 def write_answers(result: Classification, path: Path) -> None:
@@ -57,8 +72,7 @@ def sort_into(result: Classification, folder: Path, *, links: bool = False) -> d
     dict
         How many files went into each sub-folder.
     """
-    if result.queries.kind != "images" or not all(isinstance(item, Path) for item in result.queries.contents):
-        raise InputError("only image files can be sorted into folders")
+    check_sortable(result.queries)
     names = folder_names([*result.classifier.classes, "ask", "none of these"])
     of_class = dict(zip(result.classifier.classes, names, strict=False))
     of_action = {"ask": names[-2], "none of these": names[-1]}

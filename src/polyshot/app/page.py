@@ -3,7 +3,7 @@
 import base64
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -46,9 +46,7 @@ def write_page(result: Classification, path: Path) -> None:
 def make_page(result: Classification) -> str:
     """The page as a string."""
     rank = {row: k for k, row in enumerate(result.next_to_label, start=1)}
-    least_certain = heapq.nsmallest(_MOST, result.by_row(), key=lambda pair: _certainty(pair[1]))
-    there = {row for row, _ in least_certain}
-    shown = least_certain + [(row, answer) for row, answer in result.by_row() if row in rank and row not in there]
+    shown = _shown(result, rank)
     checked = result.suspects[:_MOST]
     examples = sorted({k for _, answer in shown for k in answer.nearest} | {k for k, _ in checked})
     own = Template(_resource("polyshot.app", "page.html")).substitute(
@@ -60,6 +58,21 @@ def make_page(result: Classification) -> str:
     )
     title = f"{len(result):,} answers"
     return Template(_resource("polyshot.report", "template.html")).substitute(title=escape(title), body=own)
+
+
+def _shown(result: Classification, chosen: Collection[int]) -> list[tuple[int, Answer]]:
+    """The answers in the chosen rows and the least certain others, the least certain first."""
+    kept = []
+
+    def others() -> Iterator[tuple[int, Answer]]:
+        for row, answer in result.by_row():
+            if row in chosen:
+                kept.append((row, answer))
+            else:
+                yield row, answer
+
+    shown = heapq.nsmallest(_MOST, others(), key=lambda pair: _certainty(pair[1]))
+    return sorted(shown + kept, key=lambda pair: _certainty(pair[1]))
 
 
 def _resource(package: str, name: str) -> str:

@@ -71,7 +71,7 @@ def classify(
     """
     from polyshot import app
     from polyshot.app.item_classifier import record_path
-    from polyshot.app.outputs import check_free
+    from polyshot.app.outputs import check_free, check_sortable, check_table
     from polyshot.app.shards import QuerySource, answer_in_shards
     from polyshot.errors import InputError
     from polyshot.runs.launchers import LAUNCHERS
@@ -80,6 +80,9 @@ def classify(
     columns = app.Columns(text, image, tuple(filter(None, (numbers or "").split(","))), label, id_)
     html = out.with_suffix(".html") if page else None
     written = [out, html, *([save, record_path(save)] if save else []), sort_into]
+    check_table(out)
+    if links and not sort_into:
+        raise InputError("--links is for --sort-into; give both, or neither")
     if not force:
         check_free([path for path in written if path is not None])
     levels = app.Levels(None, None, reasons) if fast else app.Levels(confidence, false_alarm, reasons)
@@ -88,6 +91,8 @@ def classify(
     elif jobs:
         raise InputError("--jobs is for --launcher; give both, or neither")
     classifier, queries = _inputs(table, support, query, model, columns, encoder, pool, skip_unreadable)
+    if sort_into:
+        check_sortable(queries)
     parts = out.with_name(f"{out.name}.parts")
     files = [path for path in (out, html, save) if path is not None]
     with only_writer(out.with_name(f".{out.name}.lock"), *files):

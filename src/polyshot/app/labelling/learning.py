@@ -1,7 +1,7 @@
 """What the decisions so far teach: answers for the open items, what to ask next, suspects and strangers."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -17,6 +17,7 @@ from polyshot.estimator import OneVsEachClassifier
 N_NEXT = 8  # items that wait to be shown
 _MOST_SUSPECTS = 30
 _MOST_STRANGERS = 40
+_PARTS = 10  # of the strangers, between which a newer decision is looked for
 _MOST_GROUPS = 6
 _FALSE_ALARM = 0.05
 
@@ -100,12 +101,21 @@ def answer_open(
     return replace(learned, accuracy=before.accuracy, suspects=before.suspects, strangers=before.strangers)
 
 
-def look_closer(X: NDArray[np.float32], learned: Learned, confirmed: set[int], checks: Sequence[int]) -> Learned:
+def look_closer(
+    X: NDArray[np.float32],
+    learned: Learned,
+    confirmed: set[int],
+    checks: Sequence[int],
+    outdated: Callable[[], bool],
+) -> Learned | None:
     """The same with the accuracy, the suspects and the strangers, which may come a moment later.
 
-    Rows in `confirmed` are no suspects; `checks` are the spot checks.
+    Rows in `confirmed` are no suspects; `checks` are the spot checks. Once it is `outdated`, because the person went
+    on, it stops and returns None.
     """
     model = learned.model
+    if outdated():
+        return None
     if model is None:
         return replace(learned, complete=True)
     examples = list(learned.labels)
@@ -115,7 +125,9 @@ def look_closer(X: NDArray[np.float32], learned: Learned, confirmed: set[int], c
         for place, p in zip(places.tolist(), probabilities.tolist(), strict=True)
         if p < SUSPECT and examples[place] not in confirmed
     ]
-    strangers = _strangers(X, learned, model)
+    strangers = _strangers(X, learned, model, outdated)
+    if strangers is None:
+        return None
     place_of = {row: place for place, row in enumerate(examples)}
     found = accuracy(len(X) - len(learned.rows), model, [place_of[row] for row in checks])
     return replace(learned, accuracy=found, suspects=suspects[:_MOST_SUSPECTS], strangers=strangers, complete=True)
@@ -133,12 +145,19 @@ def _grown(X: NDArray[np.float32], labels: Mapping[int, str], before: Learned | 
     return model.add(X[new], np.array([labels[row] for row in new])) if new else model
 
 
-def _strangers(X: NDArray[np.float32], learned: Learned, model: OneVsEachClassifier) -> list[list[int]]:
+def _strangers(
+    X: NDArray[np.float32], learned: Learned, model: OneVsEachClassifier, outdated: Callable[[], bool]
+) -> list[list[int]] | None:
     """Open rows with a p-value below 5 %, grouped; the strangest are looked at, because each p-value costs time."""
     if 1 / (len(learned.labels) + 1) >= _FALSE_ALARM or not len(learned.rows):
         return []
     strangest = learned.rows[np.argsort(-model.outlier_score(X[learned.rows]))[:_MOST_STRANGERS]]
-    found = strangest[model.outlier_p_value(X[strangest]) < _FALSE_ALARM]
+    p_values = []
+    for few in np.array_split(strangest, _PARTS):
+        if outdated():
+            return None
+        p_values.append(model.outlier_p_value(X[few]) if len(few) else np.empty(0))
+    found = strangest[np.concatenate(p_values) < _FALSE_ALARM]
     n_groups = min(_MOST_GROUPS, len(found) // 3)
     if n_groups < 2:
         return [found.tolist()] if len(found) else []

@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -223,13 +224,18 @@ class Session:
             try:
                 answers = answer_open(self.vectors, version, labels, decided, self._first, self.learned)
                 self._publish(answers, len(decided))
-                if self._decisions.version == version:
-                    self._publish(look_closer(self.vectors, answers, confirmed, checks), len(decided))
+                whole = look_closer(self.vectors, answers, confirmed, checks, partial(self._is_newer, version))
+                if whole is not None:
+                    self._publish(whole, len(decided))
             except Exception as error:  # shown on the page: the labels are safe, only the answers are old
                 with self._changed:
                     self.learned = replace(self.learned, version=version, complete=True)
                     self.problem = f"the answers could not be updated: {error}"
                     self._tell()
+
+    def _is_newer(self, version: int) -> bool:
+        """Whether something was decided since, or the session is over."""
+        return self._closed or self._decisions.version != version
 
     def _publish(self, learned: Learned, n_decided: int) -> None:
         answers = np.full(len(self.items), "", object)

@@ -137,15 +137,26 @@ def test_the_logits_are_the_sum_of_the_shares_of_the_three_models():
     X, y, pool, queries, _ = task()
     model = OneVsEachClassifier(unlabeled=-1).fit(*joined(X, y, pool, -1))
     fitted, (plain, trained) = model.fitted_, model.fitted_.companions
-    own = fitted.weights.T @ fitted.covariance(torch.from_numpy(fitted.examples.X), torch.from_numpy(queries))
-    own = (np.exp(fitted.log_scale) * own + fitted.covariance.intercept * fitted.weights.sum(0)[:, None]).T
+
+    def graph(x):
+        K = np.exp(fitted.log_scale) * fitted.covariance(x, torch.from_numpy(fitted.examples.X))
+        return (K + fitted.covariance.intercept) @ fitted.weights
+
     q = torch.from_numpy(queries)
-    expected = plain.share * plain.logits(q) + trained.share * (trained.logits(q) + own)
+    expected = plain.share * plain.logits(q) + trained.share * (trained.logits(q) + graph(q))
     np.testing.assert_allclose(model.decision_function(queries), expected, rtol=1e-9, atol=1e-9)
-    assert plain.share > 1 / 3 > trained.share > 0
-    confidence = torch.softmax(plain.logits(fitted.covariance.pool), -1).amax(-1).mean()
-    assert trained.share == pytest.approx(float(confidence) / 3)
-    assert plain.share == pytest.approx((2 - float(confidence)) / 3)
+    unlabelled = fitted.covariance.pool
+    plain_p, graph_p = (torch.softmax(model(unlabelled), -1) for model in (plain.logits, graph))
+    agreement = float((plain_p * graph_p).sqrt().sum(-1).mean())
+    support = torch.from_numpy(X)
+    near = [plain.covariance(x, support).numpy() for x in (unlabelled, support)]
+    nearness = np.mean(
+        [np.delete(near[0], i, 1).max(1) > np.delete(near[1], i, 1)[i].max() for i in range(4)]  # one row per class
+    )
+    trust = 3 * (nearness - 0.5) + 15 * (agreement - 0.91)
+    assert 0 < trust < 1
+    assert trained.share == pytest.approx(trust * (1 + 2 * float(plain_p.amax(-1).mean())) / 9)
+    assert plain.share == pytest.approx(1 - trust + trained.share)
 
 
 def test_what_the_examples_contribute_is_the_answer_less_what_the_guessed_rows_contribute():
@@ -166,6 +177,17 @@ def test_a_pool_with_as_many_strangers_as_members_still_helps():
         model = OneVsEachClassifier(unlabeled=-1).fit(*joined(X, y, mixed, -1))
         ratios.append(log_loss(model, queries, labels) / alone)
     assert np.mean(ratios) < 0.95
+
+
+def test_a_pool_of_strangers_only_changes_little():
+    ratios = []
+    for seed in range(6):
+        X, y, _, queries, labels = task(seed)
+        alone = log_loss(OneVsEachClassifier().fit(X, y), queries, labels)
+        model = OneVsEachClassifier(unlabeled=-1).fit(*joined(X, y, task(seed + 100)[2], -1))
+        ratios.append(log_loss(model, queries, labels) / alone)
+    assert np.mean(ratios) < 1.03
+    assert max(ratios) < 1.1
 
 
 def test_at_most_fifteen_rows_per_class_are_guessed():

@@ -4,10 +4,19 @@
 - plain: the labelled examples alone. It bounds the harm that a misleading pool can do.
 - self-trained: the labelled examples, and the pool rows that the other two are surest of, with the labels they give.
 
-Their mean logits are added with shares that depend on q, the plain model's mean top probability on the pool. Graph and
-self-trained get q / 3 each, plain gets (2 - q) / 3. So a pool that is easy to classify gets two thirds of the answer.
-Strangers, and classes that the labels do not tell apart, lower q: the pool then gets less, and the sum of the shares is
-below one, because the three models share their errors.
+Their mean logits are averaged, as far as the pool can be trusted, and carefully where it is hard to classify. Three
+numbers decide:
+
+- a, the nearness: the chance that a row of the pool is nearer to the examples of all classes but one than an example of
+  that one class is. Strangers are no nearer than examples of other classes are, so theirs is 1/2.
+- b, the agreement: the mean over the pool's rows of sum_c sqrt(p_c p'_c), for the probabilities p of plain and p' of
+  graph. A pool of strangers has clusters of its own, and the graph then contradicts the labels.
+- q, the plain model's mean top probability on the pool. Where it is low, all three models are wrong together, and their
+  mean is too confident.
+
+The trust t is 3 (a - 0.5) + 15 (b - 0.91), cut off at 0 and 1. The answer is
+
+    (1 - t) plain + t (1 + 2 q) / 3 (plain + graph + self-trained) / 3 .
 """
 
 from collections.abc import Callable
@@ -26,6 +35,8 @@ from polyshot.estimator.pool import PooledCovariance
 from polyshot.gp import as_tensor
 
 _GUESSED_PER_CLASS, _MOST_GUESSED = 15, 1000
+_TRUST_BY_NEARNESS, _NEARNESS_OF_STRANGERS = 3.0, 0.5
+_TRUST_BY_AGREEMENT, _LEAST_AGREEMENT = 15.0, 0.91
 _CHUNK_NUMBERS = 2**22
 
 
@@ -81,14 +92,49 @@ def companions(
 
     plain = fitted(X, K, y, examples.powers, float(chosen[0]), share=1.0)
     plain_logits = plain.logits(pool)
-    third = float(torch.softmax(plain_logits, -1).amax(-1).mean()) / 3
+    nearness, agreement = _nearness(plain_covariance, X, K, y, pool), _agreement(plain_logits, graph_logits)
+    trust = _TRUST_BY_NEARNESS * (nearness - _NEARNESS_OF_STRANGERS) + _TRUST_BY_AGREEMENT * (
+        agreement - _LEAST_AGREEMENT
+    )
+    trust, q = min(1.0, max(0.0, trust)), float(torch.softmax(plain_logits, -1).amax(-1).mean())
+    share = trust * (1 + 2 * q) / 9
     rows, guesses = _surest((plain_logits + graph_logits) / 2)
     X, y = torch.cat([X, pool[rows]]), torch.cat([y, guesses])
     weights = torch.cat([weights, torch.ones(len(rows), dtype=weights.dtype)])
     K = _symmetric(plain_covariance, X)
     log_scale = log_scales[1] if log_scales else prior.mean(K, y, n_way, weights)
     powers = None if examples.powers is None else weights
-    return replace(plain, share=2 / 3 - third), fitted(X, K, y, powers, log_scale, share=third)
+    return replace(plain, share=1 - trust + share), fitted(X, K, y, powers, log_scale, share)
+
+
+def _nearness(
+    covariance: Covariance,
+    X: Float[Tensor, "n d"],
+    K: Float[Tensor, "n n"],
+    y: Int[Tensor, "n"],
+    pool: Float[Tensor, "u d"],
+) -> float:
+    """How often a row of the pool is nearer to the examples of other classes than an example is; 1/2 for strangers.
+
+    Each class in turn is left out. Its examples, whose covariances are K, show how near a stranger to the rest is.
+    """
+    members = [torch.nonzero(y == c).flatten() for c in range(int(y.max()) + 1)]
+    parts = torch.split(pool, max(1, _CHUNK_NUMBERS // (len(X) + pool.shape[1])))
+    of_class = [torch.stack([k[:, rows].amax(-1) for rows in members], -1) for k in (covariance(x, X) for x in parts)]
+    nearest, nearer = torch.cat(of_class), 0.0
+    for c, rows in enumerate(members):
+        others = torch.arange(len(members)) != c
+        of_pool = nearest[:, others].amax(-1).sort().values
+        of_examples = K[rows][:, y != c].amax(-1)
+        below = [torch.searchsorted(of_pool, of_examples, right=right).sum() for right in (False, True)]
+        nearer += len(rows) * len(pool) - float(sum(below)) / 2  # ties count half
+    return nearer / (len(X) * len(pool))
+
+
+def _agreement(plain_logits: Float[Tensor, "u c"], graph_logits: Float[Tensor, "u c"]) -> float:
+    """How far plain and graph agree on the pool, at most 1."""
+    products = torch.softmax(plain_logits, -1) * torch.softmax(graph_logits, -1)
+    return float(products.sqrt().sum(-1).mean())
 
 
 def _surest(logits: Float[Tensor, "u c"]) -> tuple[Int[Tensor, "g"], Int[Tensor, "g"]]:

@@ -67,7 +67,7 @@ class Page:
 
         before = self.card()
         self.driver.find_element(By.ID, "class-name").send_keys(f"{name}\n")
-        self.until(lambda: self.card() != before)
+        self.until(lambda: self.card() != before and name in self.classes())
 
     def until(self, condition: Callable[[], Any]) -> None:
         end = time.monotonic() + PATIENCE

@@ -230,6 +230,10 @@ def test_kept_features_give_the_same_predictions(name: str, options: dict[str, A
     assert embedded.transform is identity
     images, features = (EpisodeSampler(classes, 3, 2, 2, seed=0)[0] for classes in (class_set, embedded))
     assert_close(predict(method, images), predict(head, features), 1e-4)
+    rows = torch.tensor([7, 0, 3])
+    _, some = on_features(method, class_set, rows)
+    torch.testing.assert_close(some.x[rows], embedded.x[rows])
+    assert some.x[torch.arange(len(x))[~torch.isin(torch.arange(len(x)), rows)]].isnan().all()
 
 
 @every_method

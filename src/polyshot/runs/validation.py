@@ -28,13 +28,14 @@ def validate(
 
     Every process calibrates on the same episodes and scores its share of them.
     """
-    images = n_episodes * len(torch.cat(sampler.indices(0)[::2]))
-    if method.embeds_once and images > len(sampler.class_set.x):
-        method, class_set = on_features(method, sampler.class_set)
+    mine, to_calibrate = team.share(range(n_episodes)), range(min(n_episodes, TO_CALIBRATE))
+    if method.embeds_once:  # once in all, because calibration looks at its episodes many times
+        drawn = [sampler.indices(k) for k in {*mine, *to_calibrate}]
+        rows = torch.unique(torch.cat([part for episode in drawn for part in episode[::2]]))
+        method, class_set = on_features(method, sampler.class_set, rows)
         sampler = sampler.over(class_set)
-    method.calibrate([to_device(sampler[k], device) for k in range(min(n_episodes, TO_CALIBRATE))])
+    method.calibrate([to_device(sampler[k], device) for k in to_calibrate])
     right = torch.zeros((), dtype=torch.float64)
-    mine = team.share(range(n_episodes))
     for first in range(0, len(mine), _AT_ONCE):
         numbers = mine[first : first + _AT_ONCE]
         episodes = [to_device(sampler[k], device) for k in numbers]

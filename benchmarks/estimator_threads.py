@@ -14,7 +14,7 @@ import numpy as np
 from polyshot import OneVsEachClassifier
 from polyshot.system import threads
 
-REPETITIONS = 5
+REPETITIONS = 50
 
 
 def spin() -> None:

@@ -5,7 +5,10 @@ import pytest
 from blobs import blobs
 
 from polyshot.errors import InputError
-from polyshot.estimator import OneVsEachClassifier
+from polyshot.estimator import OneVsEachClassifier, projection
+from polyshot.estimator.covariance import Covariance
+from polyshot.estimator.fitted import kernel_matrix
+from polyshot.estimator.projection import scaled
 
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 
@@ -96,3 +99,31 @@ def test_numbers_of_the_examples_survive_storage(tmp_path):
     OneVsEachClassifier("cosine", log_scale=3.0).fit(X, y).save(tmp_path / "model")
     again = OneVsEachClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.explain(X, y).argmax(1), np.arange(12))
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "rbf", lambda a, b: 1 + a @ b.T])
+def test_an_addition_computes_the_new_covariances_only(kernel, monkeypatch):
+    X, y, *_ = blobs()
+    model = OneVsEachClassifier(kernel).fit(X[:-2], y[:-2])
+    sizes, evaluate = [], Covariance.__call__
+    monkeypatch.setattr(Covariance, "__call__", lambda self, x, z: sizes.append(len(x)) or evaluate(self, x, z))
+    model.add(X[-2:], y[-2:])
+    assert set(sizes) == {2}
+    fitted = model.fitted_
+    K = scaled(kernel_matrix(fitted.covariance, None, fitted.examples.X), fitted.log_scale, fitted.covariance.intercept)
+    np.testing.assert_allclose(fitted.posterior.K, K, rtol=1e-10, atol=1e-10)
+    np.testing.assert_array_equal(fitted.posterior.K, fitted.posterior.K.T)
+
+
+def test_an_addition_by_features_computes_the_new_features_only(monkeypatch):
+    monkeypatch.setattr(projection, "feature_space_is_cheaper", lambda *_: True)
+    X, y, *_ = blobs(dim=6)
+    model = OneVsEachClassifier("linear").fit(X[:-2], y[:-2])
+    sizes, evaluate = [], projection.Projection.__call__
+    monkeypatch.setattr(projection.Projection, "__call__", lambda self, x: sizes.append(len(x)) or evaluate(self, x))
+    model.add(X[-2:], y[-2:])
+    assert sizes == [2]
+    fitted = model.fitted_
+    whole = kernel_matrix(fitted.covariance, fitted.projection, fitted.examples.X)
+    phi = scaled(whole, fitted.log_scale, fitted.covariance.intercept).phi
+    np.testing.assert_allclose(fitted.posterior.K.phi, phi, rtol=1e-12, atol=1e-12)

@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from scipy.special import expit, log_expit
 from tasks import tensor
 
-from polyshot.gp.sigmoid_expectations import expected_log_sigmoid, log_expected_sigmoid
+from polyshot.gp.sigmoid_expectations import MIXTURE_P, MIXTURE_S, expected_log_sigmoid, log_expected_sigmoid
 
 MEANS = np.array([-60.0, -40, -30, -20, -12, -6, -2, -0.3, 0, 0.3, 2, 6, 12, 20, 30, 40, 60])
 VARIANCES = np.array([0.0, 1e-4, 0.01, 0.1, 1, 4, 10, 20, 30, 40, 60, 100, 1000, 1e4])
@@ -71,3 +71,22 @@ def test_the_expectations_and_their_gradients_are_finite_at_the_extremes(mean, v
         value.sum().backward()
         assert torch.isfinite(torch.stack([value.detach(), m.grad, v.grad])).all()
         assert float(value.detach()) <= 0
+
+
+def test_an_entry_has_the_same_bits_wherever_it_stands():
+    """Entries are computed in blocks; no answer may depend on what else is asked."""
+    m, v = (tensor(part) for part in GRID)
+    together = log_expected_sigmoid(m, v)
+    alone = torch.cat([log_expected_sigmoid(m[i : i + 1], v[i : i + 1]) for i in range(len(m))])
+    assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("mean", [-3.0, 0.0, 0.7, 25.0])
+@pytest.mark.parametrize("variance", [0.0, 1.0, 300.0])
+def test_the_compiled_loop_has_the_digits_of_the_library_functions(mean, variance):
+    """Its own exp and erfc are as good as scipy's."""
+    m, tail = (-(mean + variance), True) if mean + variance < 0 else (mean, False)
+    expected = np.log(MIXTURE_P @ stats.norm.cdf(m / np.sqrt(variance + 1 / MIXTURE_S**2)))
+    expected += mean + variance / 2 if tail else 0.0
+    actual = float(log_expected_sigmoid(tensor([mean]), tensor([variance])))
+    assert actual == pytest.approx(expected, rel=1e-13, abs=1e-14)

@@ -122,7 +122,8 @@ class Covariance:
         if issparse(x):
             inner = self._centred(x).times(self._centred(z), self.centre.numpy())
             return torch.from_numpy(inner) * (self._factor() / self.size)
-        return self._evaluated(self.inputs(x), self.inputs(z)) / self.size
+        inputs = self.inputs(x)
+        return self._evaluated(inputs, inputs if z is x else self.inputs(z)) / self.size
 
     def features(self, x: Float[Tensor, "q d"]) -> Float[Tensor, "q e"]:
         """Vectors whose inner products are the covariances, for kernels that have them."""
@@ -161,7 +162,7 @@ class Covariance:
         kernel = self._kernel()
         with torch.no_grad(), _blamed_on_the_kernel():
             if isinstance(kernel, Kernel):
-                K: Tensor = kernel(x, z).double()
+                K: Tensor = (kernel(x) if z is x else kernel(x, z)).double()
             else:
                 K = torch.as_tensor(np.asarray(kernel(x.numpy(), z.numpy()), dtype=np.float64))
         if K.shape != (len(x), len(z)):

@@ -74,18 +74,20 @@ class FittedModel:
             log_scale, near = choose_log_scale(K, labels, n_way, prior, covariance.intercept, weights)
             start = None if near is None else (near.w, near.kappa)
         chosen = len(examples.labels), n_way
+        K = scaled(K, log_scale, covariance.intercept)
         model = _conditioned(examples, covariance, projection, log_scale, K, infer, start, chosen)
         return model._with_companions(scales, infer)
 
     def add(self, grown: Examples, infer: Infer) -> "FittedModel":
         """Condition on further examples, behind those there are, with the centre, unit and scale there are."""
-        before = self.examples
-        K, start = kernel_matrix(self.covariance, self.projection, grown.X), None
+        before, start = self.examples, None
         if self.posterior.tied:
             places = torch.from_numpy(np.searchsorted(grown.classes, before.classes))
             start = grown_sites(self.posterior.sites, torch.from_numpy(grown.labels), len(grown.classes), places)
         chosen = self.n_chosen, self.n_classes_chosen
-        model = _conditioned(grown, self.covariance, self.projection, self.log_scale, K, infer, start, chosen)
+        model = _conditioned(
+            grown, self.covariance, self.projection, self.log_scale, self._grown_kernel(grown.X), infer, start, chosen
+        )
         return model._with_companions(tuple(c.log_scale for c in self.companions), infer)
 
     def logits(self, X: Rows) -> Float[Tensor, "q c"]:
@@ -137,6 +139,17 @@ class FittedModel:
                 K = K - self.covariance.intercept
             self.later["weights_with_none"] = weights_with_none(replace(self.posterior, K=K), self.examples.powers)
         return self.later["weights_with_none"]
+
+    def _grown_kernel(self, X: Features) -> KernelMatrix:
+        """The kernel matrix of the examples and of the further rows of X, at the scale there is."""
+        K, n = self.posterior.K, len(self.examples.labels)
+        more = scaled(kernel_matrix(self.covariance, self.projection, X[n:]), self.log_scale, self.covariance.intercept)
+        if isinstance(K, FactoredKernel):
+            assert isinstance(more, FactoredKernel)
+            return replace(K, phi=torch.cat([K.phi, more.phi]))
+        assert not isinstance(more, FactoredKernel)
+        across = torch.cat([across for _, across in self._covariances(as_rows(X[n:]))])
+        return torch.cat([torch.cat([K, across.mT], 1), torch.cat([across, more], 1)])
 
     def _example_weights(self) -> Float[Tensor, "n c"]:
         """The weights a of the mean logits K_* a, also for a model that works with features."""
@@ -206,7 +219,6 @@ def _conditioned(
     start: Start | None,
     chosen: tuple[int, int],
 ) -> FittedModel:
-    K = scaled(K, log_scale, covariance.intercept)
     if not bool(torch.isfinite(K.phi if isinstance(K, FactoredKernel) else K).all()):
         raise InputError("the kernel matrix of X holds NaN or infinity; rescale the features or lower log_scale")
     inferred = infer(K, torch.from_numpy(examples.labels), len(examples.classes), start, examples.powers)

@@ -19,7 +19,8 @@ from polyshot.gp.inference.leave_one_out import (
 from polyshot.gp.inference.mixture import Queries, SiteMixture, grown_sites
 from polyshot.gp.inference.propagation import Propagation, fit_propagation, log_evidence, propagation_start
 from polyshot.gp.inference.tied_conditional import TiedConditional
-from polyshot.gp.inference.tied_propagation import KernelMatrix, TiedPropagation, fit_tied_propagation
+from polyshot.gp.inference.tied_posterior import KernelMatrix, TiedPropagation
+from polyshot.gp.inference.tied_propagation import fit_tied_propagation
 from polyshot.gp.inference.variational import Variational, elbo, fit_variational, variational_start
 from polyshot.gp.informative import most_informative
 from polyshot.gp.kernels import (

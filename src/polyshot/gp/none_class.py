@@ -5,7 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.gp.inference.mixture import grown_sites
-from polyshot.gp.inference.tied_propagation import KernelMatrix, TiedPropagation, fit_tied_propagation
+from polyshot.gp.inference.tied_posterior import KernelMatrix, TiedPropagation
+from polyshot.gp.inference.tied_propagation import fit_tied_propagation
 from polyshot.gp.models.posterior import Sites
 
 

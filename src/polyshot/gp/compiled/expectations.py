@@ -1,12 +1,49 @@
 """Expectations of sigmoids under Gaussians, compiled."""
 
 import math
-from typing import no_type_check
+from typing import Any, no_type_check
 
 import numpy as np
 from numba import njit
+from numpy.polynomial import chebyshev
+from scipy.special import erfcx
 
 from polyshot.gp.compiled.small_matrices import OPTIONS
+
+BLOCK = 64
+# (1 + 2 x) exp(x^2) erfc(x) as a polynomial in t = (x - 3.75) / (x + 3.75) for all x >= 0, to 4e-15 (Shepherd &
+# Laframboise 1981), and the series of exp for |x| <= log(2) / 2.
+ERFCX_CENTRE = 3.75
+
+
+def _scaled_erfcx(t: Any) -> Any:
+    x = ERFCX_CENTRE * (1 + t) / (1 - t)
+    return (1 + 2 * x) * erfcx(x)
+
+
+ERFCX = tuple(chebyshev.cheb2poly(chebyshev.chebinterpolate(_scaled_erfcx, 20)).tolist())
+TAYLOR = tuple(1 / math.factorial(n) for n in range(14))
+
+
+@no_type_check
+@njit(**OPTIONS)
+def _exp(x):
+    """exp(x) for -700 <= x <= 0, without a branch or a call, so that compilers make vectors of it."""
+    k = np.floor(x * 1.4426950408889634 + 0.5)
+    r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10  # x - k log 2, in two parts
+    power = TAYLOR[13]
+    for n in range(12, -1, -1):
+        power = power * r + TAYLOR[n]
+    return power * np.int64((np.int64(k) + 1023) << 52).view(np.float64)
+
+
+@no_type_check
+@njit(**OPTIONS)
+def _scaled_erfcx_at(t):
+    value = ERFCX[20]
+    for n in range(19, -1, -1):
+        value = value * t + ERFCX[n]
+    return value
 
 
 @no_type_check
@@ -16,29 +53,43 @@ def log_expected_sigmoids(mean, variance, p, s, first, last, value, slope_m, slo
 
     Uses sigmoid(x) = sum_k p_k Phi(s_k x); far in the tail, exponential tilting first:
     E[sigmoid(x)] = exp(m + v / 2) E[sigmoid(-x - v)]. The derivatives are left out if `slope_m` is empty.
+
+    The entries are computed in blocks of one size, the last filled up, so that an entry has the same bits wherever it
+    stands.
     """
-    for i in range(first, last):
-        m, v = mean[i], variance[i]
-        tail = m + v < 0.0
-        if tail:
-            m = -(m + v)
-        total = by_m = by_v = 0.0
+    m, v, total = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    by_m, by_v = np.empty(BLOCK), np.empty(BLOCK)
+    for start in range(first, last, BLOCK):
+        n = min(BLOCK, last - start)
+        for j in range(BLOCK):
+            i = start + min(j, n - 1)
+            v[j] = variance[i]
+            m[j] = mean[i] if mean[i] + v[j] >= 0.0 else -(mean[i] + v[j])
+            total[j] = by_m[j] = by_v[j] = 0.0
         for k in range(p.shape[0]):
-            precision = 1.0 / (v + 1.0 / (s[k] * s[k]))
-            root = np.sqrt(precision)
-            u = m * root
-            total += p[k] * 0.5 * math.erfc(-u * 0.7071067811865476)
+            part, width = p[k], 1.0 / (s[k] * s[k])
+            for j in range(BLOCK):
+                precision = 1.0 / (v[j] + width)
+                root = np.sqrt(precision)
+                u = m[j] * root
+                x = abs(u) * 0.7071067811865476
+                power = _exp(max(-x * x, -700.0))
+                t = (x - ERFCX_CENTRE) / (x + ERFCX_CENTRE)
+                beyond = 0.5 * power * _scaled_erfcx_at(t) / (1.0 + 2.0 * x)
+                total[j] += part * (1.0 - beyond if u > 0.0 else beyond)
+                density = part * root * 0.3989422804014327 * power
+                by_m[j] += density
+                by_v[j] += density * precision
+        for j in range(n):
+            i = start + j
+            tail = mean[i] + variance[i] < 0.0
+            probability = max(total[j], 1e-300)
+            value[i] = math.log(probability) + (mean[i] + 0.5 * variance[i] if tail else 0.0)
             if slope_m.shape[0] > 0:
-                density = p[k] * root * 0.3989422804014327 * math.exp(-0.5 * u * u)
-                by_m += density
-                by_v += density * precision
-        total = max(total, 1e-300)
-        value[i] = math.log(total) + (mean[i] + 0.5 * v if tail else 0.0)
-        if slope_m.shape[0] > 0:
-            by_m /= total
-            by_v *= -0.5 * m / total
-            slope_m[i] = 1.0 - by_m if tail else by_m
-            slope_v[i] = 0.5 - by_m + by_v if tail else by_v
+                slope = by_m[j] / probability
+                by_variance = by_v[j] * (-0.5 * m[j] / probability)
+                slope_m[i] = 1.0 - slope if tail else slope
+                slope_v[i] = 0.5 - slope + by_variance if tail else by_variance
     return -1
 
 

@@ -21,24 +21,33 @@ class Anderson:
     def __init__(self, depth: int = 5) -> None:
         self.depth, self.share, self.least = depth, 1.0, float("inf")
         self.best: tuple[Tensor, Tensor] | None = None
-        self.points: list[Tensor] = []
-        self.residuals: list[Tensor] = []
+        self.last: tuple[Tensor, Tensor] | None = None
+        self.n_differences = 0
+        self.differences = torch.empty(
+            2, 0, 0
+        )  # of the points and of their residuals, [2, depth, k], oldest overwritten
 
     def step(self, x: Float[Tensor, "k"], image: Float[Tensor, "k"]) -> Float[Tensor, "k"]:
         """Return the next point, given x and g(x)."""
         residual = image - x
         norm = float(torch.linalg.vector_norm(residual))
         if self.best is not None and not norm <= _WORSE * self.least:
-            self.points, self.residuals, self.share = [], [], self.share / 2
+            self.last, self.n_differences, self.share = None, 0, self.share / 2
             return self.best[0] + self.share * self.best[1]
         if norm < self.least:
             self.least, self.best = norm, (x, residual)
-        self.points, self.residuals = [*self.points[-self.depth :], x], [*self.residuals[-self.depth :], residual]
-        plain = x + self.share * residual
-        if len(self.points) == 1:
+        before, self.last = self.last, (x, residual)
+        plain = torch.add(x, residual, alpha=self.share)
+        if before is None:
             return plain
-        dX, dF = torch.stack(self.points, 1).diff(dim=1), torch.stack(self.residuals, 1).diff(dim=1)
-        gram = dF.mT @ dF
+        if not self.differences.numel():
+            self.differences = x.new_empty(2, self.depth, len(x))
+        place = self.n_differences % self.depth
+        torch.sub(x, before[0], out=self.differences[0, place])
+        torch.sub(residual, before[1], out=self.differences[1, place])
+        self.n_differences += 1
+        dX, dF = self.differences[:, : min(self.n_differences, self.depth)]
+        gram = dF @ dF.mT
         gram.diagonal().add_(1e-8 * gram.trace() + 1e-300)
-        weights = torch.cholesky_solve((dF.mT @ residual)[:, None], torch.linalg.cholesky(gram))
-        return plain - ((dX + self.share * dF) @ weights).squeeze(-1)
+        weights = torch.cholesky_solve((dF @ residual)[:, None], torch.linalg.cholesky(gram)).squeeze(-1)
+        return plain.sub_(weights @ dX).sub_(weights @ dF, alpha=self.share)

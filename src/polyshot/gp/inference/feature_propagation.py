@@ -26,9 +26,8 @@ differences cost O(N C D^2) more. Their sum over the classes costs O(N D^2): wit
 and its mean can stand for each of them. The tests compare all of it with TiedConditional.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -36,8 +35,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.errors import InputError
+from polyshot.gp.inference.class_weights import ClassWeights, class_weights, coupled, total_weights
 from polyshot.gp.inference.tied_conditional import LeaveOneOut
-from polyshot.gp.models.posterior import Logits, cholesky, log_determinant, one_hot
+from polyshot.gp.models.posterior import Logits, cholesky, log_determinant
 from polyshot.gp.validation import check_finite_tensor
 
 _NUMBERS_AT_ONCE = 2**22
@@ -81,19 +81,6 @@ def _operations(n: int, d: int, n_way: int) -> tuple[float, float]:
     return 3.0 * n**3, 10.0 * n * d**2 + 6.0 * min(n_way * d, 2 * n) * d**2 + 4.0 * d**3
 
 
-class _ClassWeights(NamedTuple):
-    """T_c = base - U U^T of one class, the rows of its examples and log |T_c|."""
-
-    rows: Int[Tensor, "m"]
-    base: Float[Tensor, "d d"]
-    U: Float[Tensor, "d r"]
-    log_det: float
-
-    def times(self, phi: Float[Tensor, "*q d"]) -> Float[Tensor, "*q d"]:
-        """phi T_c."""
-        return phi @ self.base - (phi @ self.U) @ self.U.mT
-
-
 @dataclass(frozen=True)
 class FeatureConditional(LeaveOneOut):
     """p(f | X, Y, sites) of tied sites, by the weights of the features.
@@ -104,8 +91,12 @@ class FeatureConditional(LeaveOneOut):
         Features and labels of the support set.
     classes : list
         T_c of every class.
+    dense : Tensor [K, D, D]
+        T_c of those K classes that are not of low rank.
     total, R : Tensor [D, D]
         The sum of all T_c, and its inverse.
+    log_det : float
+        The logarithm of the determinant of the precision.
     a : Tensor [D, C]
         Posterior mean of the weights: a query's mean logits are its features times these.
     log_integral : float
@@ -114,36 +105,66 @@ class FeatureConditional(LeaveOneOut):
 
     kernel: FactoredKernel
     y: Int[Tensor, "n"]
-    classes: list[_ClassWeights]
+    classes: list[ClassWeights]
+    dense: Float[Tensor, "k d d"]
     total: Float[Tensor, "d d"]
     R: Float[Tensor, "d d"]
+    log_det: float
     a: Float[Tensor, "d c"]
     log_integral: float
 
     @staticmethod
     def of(
-        kernel: FactoredKernel, y: Int[Tensor, "n"], w: Float[Tensor, "n"], kappa: Float[Tensor, "n c"]
+        kernel: FactoredKernel,
+        y: Int[Tensor, "n"],
+        w: Float[Tensor, "n"],
+        kappa: Float[Tensor, "n c"],
+        spare: "FeatureConditional | None" = None,
     ) -> "FeatureConditional":
-        """The posterior that sites of precision w_i and kappa_ic (zero at the own class) give."""
-        phi, (d, n_way) = kernel.phi, (kernel.phi.shape[1], kappa.shape[1])
-        classes = _class_weights(phi, y, w, n_way)
-        total = torch.zeros_like(classes[0].base)
-        for c in classes:
-            total.add_(c.base).addmm_(c.U, c.U.mT, alpha=-1.0)
+        """The posterior that sites of precision w_i and kappa_ic (zero at the own class) give.
+
+        The tensor `dense` of `spare` is overwritten.
+        """
+        d, n_way = kernel.phi.shape[1], kappa.shape[1]
+        classes, dense = class_weights(kernel.phi, y, w, n_way, None if spare is None else spare.dense)
+        total = total_weights(classes, dense)
         L = cholesky(total)
         R = torch.cholesky_inverse(L)
-        beta = phi.mT @ (one_hot(y, n_way).to(phi) * kappa.sum(-1, keepdim=True) - kappa)
-        own = torch.stack([c.times(b) for c, b in zip(classes, beta.mT, strict=True)])  # T_c beta_c, [C, D]
-        shared = R @ own.sum(0)
-        weights = (own - torch.stack([c.times(shared) for c in classes])).mT.contiguous()
-        log_det = float(log_determinant(L)) - sum(c.log_det for c in classes) - d * np.log(n_way)
-        return FeatureConditional(kernel, y, classes, total, R, weights, float((beta * weights).sum() - log_det) / 2)
+        log_det = float(log_determinant(L)) - sum(c.log_det for c in classes) - d * float(np.log(n_way))
+        nothing = kappa.new_zeros(d, n_way)
+        return FeatureConditional(kernel, y, classes, dense, total, R, log_det, nothing, 0.0).with_kappa(kappa)
+
+    def with_kappa(self, kappa: Float[Tensor, "n c"]) -> "FeatureConditional":
+        """The posterior for another kappa, in O(N C D), because the matrices depend on the precisions alone."""
+        b = kappa.neg()  # A^T kappa
+        b.scatter_(1, self.y[:, None], kappa.sum(-1, keepdim=True))
+        beta = self.kernel.phi.mT @ b
+        own = self._each_times(beta)  # T_c beta_c, [D, C]
+        shared = self.R @ own.sum(-1, keepdim=True)
+        weights = own - self._each_times(shared.expand_as(own))
+        log_integral = float((beta * weights).sum() - self.log_det) / 2
+        return replace(self, a=weights, log_integral=log_integral)
+
+    def _each_times(self, beta: Float[Tensor, "d c"]) -> Float[Tensor, "d c"]:
+        """T_c beta_c for every class."""
+        if not any(c.low_rank for c in self.classes):
+            return (self.dense @ beta.mT[..., None]).squeeze(-1).mT
+        product = next(c.base for c in self.classes if c.low_rank) @ beta
+        for k, c in enumerate(self.classes):
+            if not c.low_rank:
+                product[:, k] = c.base @ beta[:, k]
+            elif c.U.shape[1]:
+                product[:, k] -= c.U @ (c.U.mT @ beta[:, k])
+        return product
+
+    def psi(self) -> Float[Tensor, "n c"]:
+        """The mean of psi = f_y - f_c for every example of the support set."""
+        f = self.kernel.phi @ self.a
+        return torch.sub(f.gather(1, self.y[:, None]), f, out=f)
 
     def contrasts(self) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-        """Mean and variance of psi = f_y - f_c for every example of the support set."""
-        f = self.kernel.phi @ self.a
-        psi = f.gather(1, self.y[:, None]) - f
-        return psi, self._each_variance() if self.kernel.each_pair else self._mean_variance()
+        """Mean and variance of psi for every example of the support set."""
+        return self.psi(), self._each_variance() if self.kernel.each_pair else self._mean_variance()
 
     def query(self, phi_star: Float[Tensor, "q d"], k_star_star: Float[Tensor, "q"]) -> Logits:
         """Mean and full C x C covariance of the query logits, as one chain.
@@ -176,76 +197,42 @@ class FeatureConditional(LeaveOneOut):
         """L with R = L L^T."""
         return cholesky(self.R)
 
-    def _own_products(self) -> tuple[Tensor, Tensor]:
-        """phi^T T_y phi [N] and phi^T T_y L [N, D] of every example and its class y."""
+    def _each_variance(self) -> Tensor:
+        """Var[f_y - f_c] for every example and class."""
         phi = self.kernel.phi
         inner, rooted = torch.empty_like(phi[:, 0]), torch.empty_like(phi)
         for c in self.classes:
             product = c.times(phi[c.rows])
             inner[c.rows] = (product * phi[c.rows]).sum(-1)
             rooted[c.rows] = product @ self._root
-        return inner, rooted
-
-    def _each_variance(self) -> Tensor:
-        """Var[f_y - f_c] for every example and class."""
-        phi, (inner, rooted) = self.kernel.phi, self._own_products()
         variance = torch.zeros(len(phi), len(self.classes), dtype=phi.dtype, device=phi.device)
         for rows in torch.split(torch.arange(len(phi), device=phi.device), max(1, _NUMBERS_AT_ONCE // phi.shape[1])):
             part = phi[rows]
             for k, c in enumerate(self.classes):
                 product = c.times(part)
-                coupled = (rooted[rows] - product @ self._root).square().sum(-1)
-                variance[rows, k] = inner[rows] + (product * part).sum(-1) - coupled
+                shared = (rooted[rows] - product @ self._root).square().sum(-1)
+                variance[rows, k] = inner[rows] + (product * part).sum(-1) - shared
         return variance.scatter_(1, self.y[:, None], 0.0)
 
     def _mean_variance(self) -> Tensor:
         """The mean over the other classes of Var[f_y - f_c]."""
-        phi, n_way, (inner, rooted) = self.kernel.phi, len(self.classes), self._own_products()
-        shared = self.total - self._coupled()
-        total = n_way * (inner - rooted.square().sum(-1)) + ((phi @ shared) * phi).sum(-1)
-        variance = (total / (n_way - 1))[:, None].repeat(1, n_way)
+        phi, n_way, L = self.kernel.phi, len(self.classes), self._root
+        low = [c for c in self.classes if c.low_rank]
+        shared = self.total - coupled(low, L)
+        dense = [c for c in self.classes if not c.low_rank]
+        for c in dense:
+            product = c.base @ L
+            shared.addmm_(product, product.mT, alpha=-1.0)
+        mean = torch.empty_like(phi[:, 0])
+        for c in dense:
+            product = c.base @ L
+            form = torch.addmm(shared, product, product.mT, alpha=-n_way).add_(c.base, alpha=n_way)
+            part = phi[c.rows]
+            mean[c.rows] = ((part @ form) * part).sum(-1)
+        for c in low:
+            part = phi[c.rows]
+            product = c.times(part)
+            own = (product * part).sum(-1) - (product @ L).square().sum(-1)
+            mean[c.rows] = n_way * own + ((part @ shared) * part).sum(-1)
+        variance = (mean / (n_way - 1))[:, None].repeat(1, n_way)
         return variance.scatter_(1, self.y[:, None], 0.0)
-
-    def _coupled(self) -> Tensor:
-        """Q = sum_c T_c R T_c; classes of low rank share their products with M."""
-        L, Q = self._root, torch.zeros_like(self.R)
-        low = [c for c in self.classes if c.U.shape[1]]
-        for c in self.classes:
-            if not c.U.shape[1]:
-                product = c.base @ L
-                Q.addmm_(product, product.mT)
-        if low:
-            ML, U = low[0].base @ L, torch.cat([c.U for c in low], 1)
-            UL = U.mT @ L
-            parts = torch.split(UL, [c.U.shape[1] for c in low])
-            inner = torch.cat([c.U @ (part @ part.mT) for c, part in zip(low, parts, strict=True)], 1)
-            crossed = (U @ UL) @ ML.mT
-            Q += len(low) * ML @ ML.mT - crossed - crossed.mT + inner @ U.mT
-        return Q
-
-
-def _class_weights(phi: Tensor, y: Tensor, w: Tensor, n_way: int) -> list[_ClassWeights]:
-    d = phi.shape[1]
-    scaled = w.sqrt()[:, None] * phi
-    sizes = y.bincount(minlength=n_way).tolist()
-    groups = torch.split(y.argsort(stable=True), sizes)
-    precision = scaled.mT @ scaled
-    precision.diagonal().add_(1.0)
-    L_M = cholesky(precision)
-    M, log_det_M = torch.cholesky_inverse(L_M), -float(log_determinant(L_M))
-    nothing = phi.new_empty(d, 0)
-    classes = []
-    for rows, size in zip(groups, sizes, strict=True):
-        V = scaled[rows]
-        if 2 * size < d:
-            MV = M @ V.mT
-            small = V @ MV
-            small.diagonal().add_(1 / n_way)
-            L = cholesky(small)
-            U = torch.linalg.solve_triangular(L, MV.mT, upper=False).mT
-            log_det = log_det_M - float(log_determinant(L)) - size * np.log(n_way)
-            classes.append(_ClassWeights(rows, M, U, log_det))
-        else:
-            L = cholesky(torch.addmm(precision, V.mT, V, alpha=n_way))
-            classes.append(_ClassWeights(rows, torch.cholesky_inverse(L), nothing, -float(log_determinant(L))))
-    return classes

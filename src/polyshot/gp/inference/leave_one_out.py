@@ -7,13 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyshot.gp.inference.mixture import SiteMixture
-from polyshot.gp.inference.tied_propagation import (
-    KernelMatrix,
-    TiedPosterior,
-    TiedPropagation,
-    fit_tied_propagation,
-    tied_conditional,
-)
+from polyshot.gp.inference.tied_posterior import KernelMatrix, TiedPosterior, TiedPropagation, tied_conditional
+from polyshot.gp.inference.tied_propagation import fit_tied_propagation
 from polyshot.gp.validation import checked_weights
 
 NUMBERS_AT_ONCE = 2**20

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyshot.gp.inference.tied_propagation import KernelMatrix, TiedPosterior, tied_conditional
+from polyshot.gp.inference.tied_posterior import KernelMatrix, TiedPosterior, tied_conditional
 from polyshot.gp.models.base import chain_chunks
 from polyshot.gp.models.one_vs_each import OneVsEachConditional, OneVsEachGP
 from polyshot.gp.models.posterior import Sites, one_hot

@@ -86,18 +86,20 @@ def match_tied(
     w: Float[Tensor, "n"],
     kappa: Float[Tensor, "n c"],
     weights: Float[Tensor, "n"],
+    *,
+    keep_w: bool = False,
 ) -> TiedMatch:
     """Match moments for sites (w, kappa) under a posterior where psi has this mean and variance.
 
     An example of weight m counts as m copies, whose sites are the same. w and kappa are those of one copy. The cavity
-    leaves out one copy, or the whole example if m < 1.
+    leaves out one copy, or the whole example if m < 1. With `keep_w` only kappa is matched, for the w there are.
     """
     n, n_way = psi.shape
     given = [as_array(x) for x in (psi, variance, y, w, kappa, weights.clamp(max=1.0))]
     new_w, new_kappa, improper = np.empty(n), np.empty((n, n_way)), np.empty(n, dtype=np.bool_)
     out = new_w, new_kappa, improper, np.empty(n), np.empty(n)
-    constants = MIXTURE_P, MIXTURE_S, SMALLEST_OMEGA
-    in_threads(lambda first, last: match_tied_moments(*given, *constants, first, last, *out), n, 400 * n_way)
+    constants = keep_w, MIXTURE_P, MIXTURE_S, SMALLEST_OMEGA
+    in_threads(lambda first, last: match_tied_moments(*given, *constants, first, last, *out), n, 80 * n_way)
     sites = torch.from_numpy(new_w).to(w.device), torch.from_numpy(new_kappa).to(w.device)
     log_scale = float((as_array(weights) * out[3]).sum())
     return TiedMatch(*sites, torch.from_numpy(improper).to(w.device), log_scale, float(out[4].max()))

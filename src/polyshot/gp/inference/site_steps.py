@@ -10,7 +10,7 @@ from polyshot.gp.inference.moment_matching import SMALLEST_OMEGA, TiedMatch
 
 TiedSites = tuple[Float[Tensor, "n"], Float[Tensor, "n c"]]
 """The shared precisions w, and kappa."""
-_LARGEST_LOG_OMEGA = 3.0
+LOG_SMALLEST_OMEGA, LARGEST_LOG_OMEGA = float(np.log(SMALLEST_OMEGA)), 3.0
 _SHORTEST_ACCELERATED, _SHORTEST_DAMPED = 0.05, 0.1
 
 
@@ -49,7 +49,7 @@ class AcceleratedSteps:
         point = self.history.step(now.flatten(), image.flatten()).reshape(now.shape) / self.root
         if self.share < _SHORTEST_ACCELERATED:
             return None
-        w = point[:, 0].clamp(np.log(SMALLEST_OMEGA), _LARGEST_LOG_OMEGA).exp()
+        w = point[:, 0].clamp(LOG_SMALLEST_OMEGA, LARGEST_LOG_OMEGA).exp()
         return w, torch.where(self.there, point[:, 1:] * self.unit * w[:, None], 0.0)
 
 

@@ -11,6 +11,13 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.gp.arrays import as_array
+from polyshot.gp.compiled.tied_systems import (
+    contrast_variances,
+    first_system,
+    posterior_means,
+    scaled_back,
+    second_system,
+)
 from polyshot.gp.models.posterior import Logits, cholesky
 from polyshot.gp.validation import NOT_DEFINITE, check_query
 
@@ -50,6 +57,8 @@ class TiedConditional(LeaveOneOut):
         Kernel matrix [N, N], labels [N] and shared precisions [N].
     P, S : Tensor [N, N]
         The two systems of the module's formulas.
+    log_det : float
+        log |I + K A^T Omega A|.
     a, f : Tensor [N, C]
         The weights of the posterior mean, and the mean f = K a at the support set.
     log_integral : float
@@ -61,65 +70,55 @@ class TiedConditional(LeaveOneOut):
     w: Float[Tensor, "n"]
     P: Float[Tensor, "n n"]
     S: Float[Tensor, "n n"]
+    log_det: float
     a: Float[Tensor, "n c"]
     f: Float[Tensor, "n c"]
     log_integral: float
 
     @staticmethod
     def of(
-        K: Float[Tensor, "n n"], y: Int[Tensor, "n"], w: Float[Tensor, "n"], kappa: Float[Tensor, "n c"]
+        K: Float[Tensor, "n n"],
+        y: Int[Tensor, "n"],
+        w: Float[Tensor, "n"],
+        kappa: Float[Tensor, "n c"],
+        spare: "TiedConditional | None" = None,
     ) -> "TiedConditional":
-        """The posterior given sites with precision w_i and kappa_ic (zero at the own class)."""
+        """The posterior given sites with precision w_i and kappa_ic (zero at the own class).
+
+        The matrices of `spare` are overwritten.
+        """
         n, n_way = kappa.shape
-        covariance, precision, coefficients, labels = (as_array(x) for x in (K, w, kappa, y))
-        own = labels[:, None] == np.arange(n_way)
-        root = np.sqrt(precision)
-        outer = root[:, None] * root
-        H = outer * covariance
-        H.flat[:: n + 1] += 1.0
-        inverse, log_det_H = _inverse(H)
-        H_S = inverse / n_way - inverse * (labels[:, None] == labels)
-        H_S.flat[:: n + 1] += 1.0
-        S, log_det_S = _inverse(H_S)
-        P = np.multiply(inverse, outer, out=inverse)
-        S /= outer
-        b = own * coefficients.sum(-1, keepdims=True) - coefficients  # A^T kappa
-        shrunk = b / precision[:, None]
-        own_mean = (own * (b - P @ shrunk)).sum(-1, keepdims=True)
-        a = P @ (shrunk - (own - 1 / n_way) * (S @ own_mean))
-        f = covariance @ a
-        log_det = (n_way - 1) * log_det_H + n * np.log(n_way) + log_det_S
-        matrices = torch.from_numpy(P).to(K.device), torch.from_numpy(S).to(K.device)
-        means = torch.from_numpy(a).to(K.device), torch.from_numpy(f).to(K.device)
-        return TiedConditional(K, y, w, *matrices, *means, float((b * f).sum() - log_det) / 2)
+        covariance, labels, root = as_array(K), as_array(y), np.sqrt(as_array(w))
+        P, S = (np.empty((n, n)), np.empty((n, n))) if spare is None else (as_array(spare.P), as_array(spare.S))
+        first_system(covariance, root, P)
+        log_det_first = _invert(P)
+        second_system(P, labels, n_way, S)
+        log_det_second = _invert(S)
+        scaled_back(P, S, root)
+        log_det = float((n_way - 1) * log_det_first + n * np.log(n_way) + log_det_second)
+        systems = torch.from_numpy(P).to(K.device), torch.from_numpy(S).to(K.device)
+        nothing = torch.zeros_like(kappa)
+        return TiedConditional(K, y, w, *systems, log_det, nothing, nothing, 0.0).with_kappa(kappa)
+
+    def with_kappa(self, kappa: Float[Tensor, "n c"]) -> "TiedConditional":
+        """The posterior for another kappa, in O(N^2 C), because the systems depend on the precisions alone."""
+        arrays = [as_array(x) for x in (self.K, self.P, self.S, self.y, self.w, kappa)]
+        a, f = np.empty(kappa.shape), np.empty(kappa.shape)
+        product = posterior_means(*arrays, a, f)
+        means = torch.from_numpy(a).to(self.K.device), torch.from_numpy(f).to(self.K.device)
+        return TiedConditional(
+            self.K, self.y, self.w, self.P, self.S, self.log_det, *means, float(product - self.log_det) / 2
+        )
+
+    def psi(self) -> Float[Tensor, "n c"]:
+        """The mean of psi = f_y - f_c for every example of the support set."""
+        return self.f.gather(1, self.y[:, None]) - self.f
 
     def contrasts(self) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-        """Mean and variance of psi = f_y - f_c for every example of the support set."""
-        K, P, S, w, f, y = (as_array(x) for x in (self.K, self.P, self.S, self.w, self.f, self.y))
-        n, n_way = f.shape
-        H = P / -w[:, None]
-        H.flat[:: n + 1] += 1.0  # K P
-        left = K.diagonal() - np.einsum("ij,ij->i", H, K)
-        order = y.argsort(kind="stable")
-        H, S, y = H[np.ix_(order, order)], S[np.ix_(order, order)], y[order]
-        within, across, coupled = np.zeros((n, n_way)), np.zeros((n, n_way)), np.empty_like(H)
-        bounds = np.searchsorted(y, np.arange(n_way + 1))
-        classes = [(c, slice(bounds[c], bounds[c + 1])) for c in np.flatnonzero(np.diff(bounds))]
-        # S couples an example's own class with every class; class by class, to save memory.
-        for c, members in classes:
-            part = H[:, members]
-            within[:, c] = np.einsum("ij,ij->i", part @ S[members, members], part)
-            np.matmul(part[members], S[members], out=coupled[members])
-        coupled *= H
-        for c, members in classes:
-            across[:, c] = coupled[:, members].sum(1)
-        back = order.argsort()
-        within, across, y = within[back], across[back], y[back]
-        each = np.arange(n)
-        variance = (2 * left - within[each, y])[:, None] - within + 2 * across
-        variance[each, y] = 0.0
-        psi = f[each, y][:, None] - f
-        return torch.from_numpy(psi).to(self.f.device), torch.from_numpy(variance).to(self.f.device)
+        """Mean and variance of psi for every example of the support set."""
+        variance = np.empty(self.f.shape)
+        contrast_variances(*(as_array(x) for x in (self.K, self.P, self.S, self.y, self.w)), variance)
+        return self.psi(), torch.from_numpy(variance).to(self.f.device)
 
     def query(self, K_star: Float[Tensor, "q n"], k_star_star: Float[Tensor, "q"]) -> Logits:
         """Mean and full C x C covariance of the query logits, as one chain."""
@@ -139,29 +138,24 @@ class TiedConditional(LeaveOneOut):
         return self.query(self.K[rows], self.K.diagonal()[rows])
 
 
-def _inverse(H: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Inverse and log-determinant of a positive definite matrix, by scipy's faster LAPACK; overwrites H."""
-    L, not_definite = dpotrf(H.T, lower=1, clean=0, overwrite_a=1)
+def _invert(H: NDArray[np.float64]) -> float:
+    """Replace the lower half of a positive definite matrix by that of its inverse; return its log-determinant."""
+    L, not_definite = dpotrf(H.T, lower=0, clean=0, overwrite_a=1)  # scipy's LAPACK is faster than numpy's
     if not_definite:
         raise InputError(NOT_DEFINITE)
     log_det = 2 * float(np.log(L.diagonal()).sum())
-    upper = dpotri(L, lower=1, overwrite_c=1)[0].T
-    inverse: NDArray[np.float64] = np.triu(upper)
-    inverse += np.triu(upper, 1).T
-    return inverse, log_det
-
-
-def _by_class(y: Tensor, n_way: int) -> tuple[Tensor, np.ndarray]:
-    """An order that brings the examples of a class together, and the bounds [C + 1] of the classes in it."""
-    return y.argsort(stable=True), np.r_[0, np.cumsum(as_array(y.bincount(minlength=n_way)))]
+    dpotri(L, lower=0, overwrite_c=1)
+    return log_det
 
 
 def _class_sums(S: Tensor, h: Tensor, y: Tensor, n_way: int) -> Tensor:
     """Y^T diag(h_q) S diag(h_q) Y [Q, C, C] for every query."""
-    order, bounds = _by_class(y, n_way)
-    S, h, y = S[order][:, order], h[:, order], y[order]
-    sums = torch.zeros(len(h), n_way, n_way, dtype=h.dtype, device=h.device)
-    for c in np.flatnonzero(np.diff(bounds)):
-        own_class = slice(bounds[c], bounds[c + 1])
-        sums[:, c].index_add_(1, y, (h[:, own_class] @ S[own_class]).mul_(h))
-    return sums
+    order = as_array(y).argsort(kind="stable")
+    there, starts = np.unique(as_array(y)[order], return_index=True)
+    each, coupling = as_array(h)[:, order], as_array(S)[np.ix_(order, order)]
+    sums = np.zeros((len(each), n_way, n_way))
+    for c, first, end in zip(there, starts, [*starts[1:], len(order)], strict=True):
+        product = each[:, first:end] @ coupling[first:end]
+        product *= each
+        sums[:, c, there] = np.add.reduceat(product, starts, axis=1)
+    return torch.from_numpy(sums).to(h.device)

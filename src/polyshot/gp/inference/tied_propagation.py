@@ -21,49 +21,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyshot.gp.inference.feature_propagation import FactoredKernel, FeatureConditional
+from polyshot.gp.inference.feature_propagation import FactoredKernel
 from polyshot.gp.inference.moment_matching import TiedMatch, match_tied
+from polyshot.gp.inference.nested_sweeps import nested_sweeps, sites_to_start_from
 from polyshot.gp.inference.propagation import fit_propagation
 from polyshot.gp.inference.site_steps import AcceleratedSteps, DampedSteps, TiedSites
-from polyshot.gp.inference.tied_conditional import TiedConditional
+from polyshot.gp.inference.tied_posterior import KernelMatrix, TiedPosterior, TiedPropagation, tied_conditional
 from polyshot.gp.models.one_vs_each import OneVsEachGP
-from polyshot.gp.models.posterior import Sites, one_hot
+from polyshot.gp.models.posterior import one_hot
 from polyshot.gp.validation import check_finite_tensor, check_labels, check_positive_count, check_task, checked_weights
 
-KernelMatrix = Float[Tensor, "n n"] | FactoredKernel
-"""K itself, or the features whose inner products it has."""
-TiedPosterior = TiedConditional | FeatureConditional
-
 _RESIDUAL, _MOST_OPERATIONS = 10.0, 3e8  # the residual in tolerances; operations per sweep of the general fallback
-
-
-class TiedPropagation(NamedTuple):
-    """The result of expectation propagation with shared precisions.
-
-    Attributes
-    ----------
-    w : Tensor [N]
-        The precision that the sites of each example share.
-    kappa : Tensor [N, C]
-        Linear coefficients of the sites; zero at the example's own class.
-    log_evidence : float
-        Approximate log p(Y | X).
-    n_sweeps : int
-        The number of sweeps.
-    converged : bool
-        Whether the sweeps converged.
-    """
-
-    w: Float[Tensor, "n"]
-    kappa: Float[Tensor, "n c"]
-    log_evidence: float
-    n_sweeps: int
-    converged: bool
-
-    @property
-    def sites(self) -> Sites:
-        """The same as ordinary sites of one chain, for every function that takes those."""
-        return Sites(torch.where(self.kappa != 0, self.w[:, None], 0.0)[None], self.kappa[None])
+_FEW = 300  # examples; up to these a factorisation costs no more than what nested sweeps need beside it
 
 
 class _Sweep(NamedTuple):
@@ -87,12 +56,6 @@ class _Sweep(NamedTuple):
         return _Sweep(posterior, psi, variance.sqrt_(), posterior.log_integral + matched.log_scale, matched)
 
 
-def tied_conditional(K: KernelMatrix, y: Tensor, w: Tensor, kappa: Tensor) -> TiedPosterior:
-    """The posterior given sites of precision w_i and kappa_ic, by the kernel matrix or by features."""
-    kind = FeatureConditional if isinstance(K, FactoredKernel) else TiedConditional
-    return kind.of(K, y, w, kappa)  # type: ignore[arg-type]
-
-
 @torch.no_grad()
 def fit_tied_propagation(
     K: KernelMatrix,
@@ -106,11 +69,12 @@ def fit_tied_propagation(
 ) -> tuple[TiedPropagation, TiedPosterior]:
     """Find the posterior by expectation propagation with shared precisions, updating all sites in parallel.
 
-    Sweeps are accelerated first. Where examples are nearly parallel and classes unbalanced, full parallel steps
-    overshoot; the acceleration then shortens its steps until nothing moves, far from any solution. So a point counts as
-    converged only if a full step would be small too, and if the log evidence has settled, below zero. Otherwise damped
-    sweeps start again from the beginning. If they fail as well and the task is not too large, accelerated sweeps start
-    from the sites of general expectation propagation. benchmarks/convergence.py counts false convergences.
+    Sweeps are accelerated first; more than 300 examples take nested ones (nested_sweeps.py). Where examples are nearly
+    parallel and classes unbalanced, full parallel steps overshoot; the acceleration then shortens its steps until
+    nothing moves, far from any solution. So a point counts as converged only if a full step would be small too, and if
+    the log evidence has settled, below zero. Otherwise damped sweeps start again from the beginning. If they fail as
+    well and the task is not too large, accelerated sweeps start from the sites of general expectation propagation.
+    benchmarks/convergence.py counts false convergences.
 
     Parameters
     ----------
@@ -146,7 +110,11 @@ def fit_tied_propagation(
     unit = prior.sqrt().clamp(min=1e-6)
     task = K, y, weights
     first = beginning if start is None else (start[0] / weights, start[1] / weights[:, None])
-    fit, posterior = _iterate(task, first, AcceleratedSteps(there, unit, weights), tolerance, max_sweeps)
+    if len(y) <= _FEW:
+        fit, posterior = _iterate(task, first, AcceleratedSteps(there, unit, weights), tolerance, max_sweeps)
+    else:
+        first = first if start else sites_to_start_from(prior, y)
+        fit, posterior = nested_sweeps(*task, first, tolerance, max_sweeps)
     n_sweeps = fit.n_sweeps
     if not fit.converged:
         fit, posterior = _iterate(task, beginning, DampedSteps(), tolerance, 4 * max_sweeps)

@@ -28,7 +28,8 @@ FOURTEEN = (
 METHODS = (*FOURTEEN[:12], "ove-ml-prior", "ove-ml", "ove-pl-paper", "ove-pl", "ove-pl-rbf")
 BENCHMARK = (
     *FOURTEEN[:12], "cdkt-ml", "cdkt-ml-sharp", "cdkt-pl", "cdkt-pl-sharp", "ove-ml-paper", "ove-ml-paper-rbf",
-    "ove-ml", "ove-ml-rbf", "ove-pl-paper", "ove-pl-paper-rbf", "ove-pl-propagation", "ove-pl", "ove-pl-rbf",
+    "ove-ml", "ove-ml-rbf", "ove-pl-paper", "ove-pl-paper-rbf", "ove-pl-propagation", "ove-pl-score",
+    "ove-pl", "ove-pl-rbf",
 )  # fmt: skip
 KERNELS = tuple(
     f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml-prior", "ml", "pl")

@@ -20,7 +20,8 @@ from polyshot.runs.config import read_toml
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS, RESULTS, RUNS = ROOT / "paper" / "runs", ROOT / "paper" / "results", ROOT / "runs" / "paper"
-# Per-episode figures that a paired comparison on the page needs, by protocol; the others are left out.
+# Per-episode figures that a paired comparison in the lab notes needs, by protocol; the others are left out.
+LAB_NOTES = ("omniglot-to-chars74k", "cub-features", "cub-short")
 PAIRED = {
     "accuracy": ("accuracy", "brier", "log_likelihood"),
     "out-of-episode": ("auroc",),
@@ -74,7 +75,8 @@ def keep(run: PlannedRun) -> None:
     for source, target in kept(run).items():
         result = read_result(source)
         plain = result.temperature is None and result.settings.shots == result.training["shots"]
-        write_result(target, result.slim(PAIRED[result.protocol] if plain else ()))
+        paired = plain and Path(run.name).parts[0] in LAB_NOTES
+        write_result(target, result.slim(PAIRED[result.protocol] if paired else ()))
     print(f"{run.name}: done", flush=True)
 
 

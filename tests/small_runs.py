@@ -60,7 +60,8 @@ def flags(config: TrainingConfig) -> list[str]:
     """The command line that says the same as a configuration made by `small`."""
     names = ("method", "scenario", "meta_batch", *SMALL)
     given = [(name, getattr(config, name)) for name in names if getattr(config, name) is not None]
-    return [text for name, value in given for text in (f"--{name.replace('_', '-')}", str(value))]
+    options = [("option", f"{name}={value}") for name, value in config.options.items()]
+    return [text for name, value in [*given, *options] for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def log_lines(out: Path) -> list[dict[str, Any]]:

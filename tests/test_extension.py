@@ -14,6 +14,7 @@ from polyshot.data.registry import DATASETS
 from polyshot.evaluation.measures import MEASURES
 from polyshot.gp import KERNELS, LIKELIHOODS
 from polyshot.methods import METHODS
+from processes import polyshot
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 TRAIN = (
@@ -32,18 +33,17 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "runs/means": "--method scaled-means --option likelihood=bounded-softmax",
         "runs/laplace": "--method ove-gp --objective pl --kernel laplace",
     }.items():
-        polyshot(folder, *TRAIN.split(), *words.split(), "--out", out)
-    (folder / "evaluate.txt").write_text(polyshot(folder, *EVALUATE.split(), "runs/means", "runs/laplace"), "utf-8")
-    polyshot(folder, "tables", "runs", "--out", "tables.md")
-    polyshot(folder, "report", "runs/means", "runs/laplace", "--out", "report.html")
+        with_toys(folder, *TRAIN.split(), *words.split(), "--out", out)
+    (folder / "evaluate.txt").write_text(with_toys(folder, *EVALUATE.split(), "runs/means", "runs/laplace"), "utf-8")
+    with_toys(folder, "tables", "runs", "--out", "tables.md")
+    with_toys(folder, "report", "runs/means", "runs/laplace", "--out", "report.html")
     return folder
 
 
-def polyshot(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "polyshot", "--plugin", "toy_module", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def with_toys(folder: Path, *words: str) -> str:
+    done = polyshot(folder, "--plugin", "toy_module", *words)
+    assert done.code == 0, done.output
+    return done.output
 
 
 def test_the_package_itself_knows_nothing_of_the_toys() -> None:
@@ -55,8 +55,8 @@ def test_the_package_itself_knows_nothing_of_the_toys() -> None:
 
 
 def test_commands_list_the_toys(workplace: Path) -> None:
-    assert "scaled-means" in polyshot(workplace, "methods")
-    listed = polyshot(workplace, "data", "list")
+    assert "scaled-means" in with_toys(workplace, "methods")
+    listed = with_toys(workplace, "data", "list")
     assert "blobs" in listed
     assert "blobs-again" in listed
 
@@ -73,10 +73,9 @@ def test_evaluate_prints_the_measure(workplace: Path) -> None:
 
 
 def test_without_the_plugin_the_error_lists_the_methods(workplace: Path) -> None:
-    command = [sys.executable, "-m", "polyshot", "evaluate", "runs/means"]
-    done = subprocess.run(command, cwd=workplace, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1
-    assert "unknown method 'scaled-means'; choose from feature-transfer" in done.stderr
+    done = polyshot(workplace, "evaluate", "runs/means")
+    assert done.code == 1
+    assert "unknown method 'scaled-means'; choose from feature-transfer" in done.output
 
 
 def test_an_installed_package_needs_no_plugin_option(workplace: Path) -> None:

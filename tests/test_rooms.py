@@ -81,13 +81,17 @@ def test_a_registered_name_is_looked_up_and_never_compared_with(file: Path) -> N
             "polyshot.gp",
             {
                 "polyshot.methods",
+                "polyshot.estimator",
                 "polyshot.data",
                 "polyshot.runs",
+                "polyshot.evaluation",
+                "polyshot.report",
                 "polyshot.cli",
                 "typer",
                 "rich",
                 "PIL",
                 "matplotlib",
+                "sklearn",
             },
         ),
         (

@@ -1,11 +1,9 @@
 """The labelling page in a real Chromium."""
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,8 @@ import pytest
 from label_page import Page
 from label_sessions import MARKUP, text_session, texts
 from PIL import Image
+
+from processes import start_polyshot, wait_for
 
 pytestmark = pytest.mark.skipif(
     shutil.which("chromium") is None or shutil.which("chromedriver") is None,
@@ -184,17 +184,16 @@ def test_nothing_is_wider_than_the_screen(page: Page, tmp_path: Path, width: int
         command("Emulation.setEmulatedMedia", {"features": []})
 
 
-def start_server(folder: Path) -> tuple[subprocess.Popen[str], str]:
+@contextmanager
+def server(folder: Path, output: Path) -> Iterator[tuple[Any, str]]:
     """`polyshot label` of the photos in another process, and its address."""
-    code = "from polyshot.__main__ import main; main()"
-    options = ["--plugin", "cheap", "label", "photos", "--encoder", "hue", "--no-browser"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, "-c", code, *options]
-    server = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    lines = iter(server.stdout.readline, "")
-    url = next(line for line in lines if line.startswith("open ")).split()[1]
-    return server, url
+    words = ["--plugin", "cheap", "label", "photos", "--encoder", "hue", "--no-browser"]
+    process = start_polyshot(folder, words, output, {"XDG_CACHE_HOME": str(folder / "cache")})
+    try:
+        yield process, wait_for(r"open (http\S+)", output, process)
+    finally:
+        process.kill()
+        process.join()
 
 
 def test_five_thousand_images_and_a_killed_server(page: Page, tmp_path: Path) -> None:
@@ -215,25 +214,20 @@ def test_five_thousand_images_and_a_killed_server(page: Page, tmp_path: Path) ->
             page.name_class(colour)
         page.until(lambda: page.card() != shown)
 
-    server, url = start_server(tmp_path)
-    try:
+    with server(tmp_path, tmp_path / "first") as (process, url):
         page.open(url)
         page.until(lambda: page.run("return document.querySelector('#card img').naturalWidth") == 4)
         for _ in range(6):
             answer()
         page.saved(6)
         counts = page.text("#counts")
-        server.send_signal(signal.SIGKILL)
-        server.wait()
+        process.kill()
+        process.join()
         page.press("1")
         page.until(lambda: "The server does not answer" in page.text("#banner"))
-    finally:
-        server.kill()
-        server.communicate()
     page.leave()
     page.driver.get_log("browser")  # the lost connection
-    server, url = start_server(tmp_path)
-    try:
+    with server(tmp_path, tmp_path / "second") as (process, url):
         page.open(url)
         page.saved(6)
         assert page.text("#counts") == counts
@@ -245,7 +239,6 @@ def test_five_thousand_images_and_a_killed_server(page: Page, tmp_path: Path) ->
         page.click("#more")
         page.until(lambda: page.count("#found .tile") == 120)
         page.leave()
-    finally:
-        server.terminate()
-        server.communicate()
-    assert server.returncode in (0, -signal.SIGTERM)
+        process.terminate()
+        process.join()
+        assert process.exitcode in (0, -signal.SIGTERM)

@@ -25,7 +25,7 @@ def few_glyphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_packed(dataset_path("glyphs"), {"images": images, "labels": labels, "class_names": names})
 
 
-@pytest.mark.usefixtures("few_glyphs")
+@pytest.mark.usefixtures("few_glyphs", "forked_workers")
 def test_the_demo_trains_evaluates_explains_and_does_nothing_twice(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,7 +49,7 @@ def test_the_demo_trains_evaluates_explains_and_does_nothing_twice(
     assert [path.stat().st_mtime_ns for path in states if path.name != "comparison.json"] == before
 
 
-@pytest.mark.usefixtures("few_glyphs")
+@pytest.mark.usefixtures("few_glyphs", "forked_workers")
 def test_a_training_that_fails_is_an_error_message(tmp_path: Path) -> None:
     (tmp_path / "demo" / "protonet").mkdir(parents=True)
     (tmp_path / "demo" / "protonet" / "mine.txt").write_text("not a run")

@@ -1,11 +1,10 @@
 """What users add from outside: a module of their own, and any network as backbone."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from processes import polyshot
 from small_runs import SMALL
 
 _PLUGIN = """
@@ -24,13 +23,6 @@ class Net(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(8, 3), nn.ReLU())
 """
-
-
-def polyshot(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command as the script runs it, in that folder: the folder is not on Python's path."""
-    code = "import sys; sys.path.remove(''); sys.argv[0] = 'polyshot'; from polyshot.__main__ import main; main()"
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def sizes() -> list[str]:
@@ -53,14 +45,14 @@ def test_a_plugin_and_a_network_of_the_current_folder_are_found(embeddings: str,
         "run",
     ]
     done = polyshot(tmp_path, "--plugin", "my_methods", *train)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.output
     assert '"backbone": "my_nets:Net"' in (tmp_path / "run" / "config.json").read_text()
     evaluate = ["evaluate", "run", "--protocol", "accuracy", "--episodes", "2", "--batches", "1", "--queries", "2"]
     done = polyshot(tmp_path, "--plugin", "my_methods", *evaluate)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.output
     done = polyshot(tmp_path, *evaluate)
-    assert done.returncode == 1
-    assert "unknown method 'toy'; choose from feature-transfer" in done.stderr
+    assert done.code == 1
+    assert "unknown method 'toy'; choose from feature-transfer" in done.output
 
 
 @pytest.mark.parametrize(
@@ -73,6 +65,6 @@ def test_a_plugin_and_a_network_of_the_current_folder_are_found(embeddings: str,
 )  # fmt: skip
 def test_what_cannot_be_imported_is_an_error_message(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = polyshot(tmp_path, *arguments)
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 1
+    assert message in done.output
+    assert "Traceback" not in done.output

@@ -2,11 +2,8 @@
 
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from typer.testing import CliRunner
 
 from polyshot.cli import app
 from polyshot.estimator import OneVsEachClassifier
+from processes import start_polyshot, wait_for
 
 TOKEN = "0123456789abcdef"
 
@@ -28,23 +26,24 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM")
-def test_a_server_answers_and_ends_in_good_order(model: Path) -> None:
-    command = [sys.executable, "-m", "polyshot", "serve", str(model), "--port", "0", "--fast"]
-    environment = os.environ | {"POLYSHOT_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout
-        output = process.stdout.readline() + process.stdout.readline()
-        address = re.search(r"http://127\.0\.0\.1:\d+", output)
-        assert address, output
+def test_a_server_answers_and_ends_in_good_order(model: Path, tmp_path: Path) -> None:
+    printed = tmp_path / "printed"
+    words = ["serve", str(model), "--port", "0", "--fast"]
+    process = start_polyshot(tmp_path, words, printed, {"POLYSHOT_TOKEN": TOKEN})
+    try:
+        address = wait_for(r"listening on (http://127\.0\.0\.1:\d+)", printed, process)
         request = urllib.request.Request(
-            f"{address[0]}/classify",
+            f"{address}/classify",
             json.dumps({"item": [0.95]}).encode(),
             {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"},
         )
         with urllib.request.urlopen(request, timeout=20) as response:
             answer = json.load(response)
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.terminate()  # SIGTERM
+        process.join(20)
+        assert process.exitcode in (0, -signal.SIGTERM)
+    finally:
+        process.kill()
     assert (answer["predicted"], answer["nearest"][0]["label"]) == ("high", "high")
 
 

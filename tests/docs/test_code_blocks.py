@@ -96,6 +96,7 @@ def test_a_python_block_runs(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
+    jobs_in_this_process: None,
 ) -> None:
     started = _started.setdefault(page, Page(tmp_path_factory.mktemp("page"), PYTHON[page]))
     if any("runs/" in block.code for block in started.code) and not (started.folder / "runs").exists():

@@ -1,10 +1,7 @@
 import os
-import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,26 +12,23 @@ from stand_ins import Lengths, MeanColour
 
 from polyshot.encoders import ImageEncoder, TextEncoder, VectorCache
 from polyshot.errors import DataError
-
-WRITER = textwrap.dedent(
-    """
-    import sys
-    import numpy as np
-    from polyshot.encoders import VectorCache
-    cache, who = VectorCache(sys.argv[1]), int(sys.argv[2])
-    for batch in range(int(sys.argv[3])):
-        items = [(1000 * batch + i).to_bytes(32, "big") for i in range(20)]
-        cache.put("model", "title", {item: np.full(64, batch, np.float32) for item in items})
-        found = cache.get("model", items)
-        assert len(found) == 20 and all((v == batch).all() for v in found.values())
-        print(batch, flush=True)
-    """
-)
+from processes import Processes
 
 
-def writer(folder: Path, who: int, batches: int) -> subprocess.Popen:
-    arguments = [sys.executable, "-c", WRITER, str(folder), str(who), str(batches)]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def items_of(batch: int) -> list[bytes]:
+    return [(1000 * batch + i).to_bytes(32, "big") for i in range(20)]
+
+
+def write(folder: Path, written: Path, batches: int) -> None:
+    """Write batches of vectors, and read each back; `written` gets a byte for each."""
+    warnings.simplefilter("error")
+    with VectorCache(folder) as cache, written.open("wb", buffering=0) as file:
+        for batch in range(batches):
+            cache.put("model", "title", {item: np.full(64, batch, np.float32) for item in items_of(batch)})
+            found = cache.get("model", items_of(batch))
+            assert len(found) == 20
+            assert all((vector == batch).all() for vector in found.values())
+            file.write(b".")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -151,16 +145,18 @@ def test_an_error_in_the_middle_of_a_write_keeps_none_of_it(tmp_path: Path) -> N
 
 
 def test_a_process_killed_while_it_writes_leaves_whole_batches(tmp_path: Path) -> None:
-    process = writer(tmp_path, 0, 100_000)
-    assert process.stdout is not None
-    for _ in range(5):
-        process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    last = max([4, *(int(line) for line in process.communicate()[0].splitlines())])
+    written = tmp_path / "written"
+    process = Processes.Process(target=write, args=(tmp_path, written, 100_000))
+    process.start()
+    while not written.exists() or written.stat().st_size < 5:
+        assert process.is_alive()
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+    last = written.stat().st_size - 1
     with VectorCache(tmp_path) as cache:
         for batch in range(last + 3):
-            items = [(1000 * batch + i).to_bytes(32, "big") for i in range(20)]
-            found = cache.get("model", items)
+            found = cache.get("model", items_of(batch))
             assert len(found) in ((20,) if batch <= last else (0, 20))
             assert all((vector == batch).all() for vector in found.values())
     connection = sqlite3.connect(cache.path)
@@ -169,10 +165,13 @@ def test_a_process_killed_while_it_writes_leaves_whole_batches(tmp_path: Path) -
 
 
 def test_two_processes_write_at_once(tmp_path: Path) -> None:
-    processes = [writer(tmp_path, who, 25) for who in range(2)]
+    files = [tmp_path / "one", tmp_path / "other"]
+    processes = [Processes.Process(target=write, args=(tmp_path, file, 25)) for file in files]
     for process in processes:
-        out, error = process.communicate(timeout=300)
-        assert (process.returncode, error, len(out.splitlines())) == (0, "", 25)
+        process.start()
+    for process, file in zip(processes, files, strict=True):
+        process.join(300)
+        assert (process.exitcode, file.stat().st_size) == (0, 25)
     with VectorCache(tmp_path) as cache:
         assert cache.usage() == [("title", 500, 500 * 256)]
 

@@ -1,5 +1,7 @@
 """Guarantees by frequency: the share of misses must be what was promised, within binomial bounds."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from blobs import blobs
@@ -11,18 +13,23 @@ from polyshot.estimator import OneVsEachClassifier
 TASKS = 150
 
 
-def answers(kernel, dim, ask, n=24):
-    """`ask(model, query, label)` for many tasks of examples and one query, drawn alike from overlapping classes."""
-    results = []
+@cache
+def tasks(kernel, dim, n=24):
+    """Models of n examples, each with one query and its label, drawn like the examples from overlapping classes."""
+    found = []
     for seed in range(TASKS):
         rng = np.random.default_rng(seed)
         y = np.r_[0, 1, 2, rng.integers(0, 3, n - 2)]
         rng.shuffle(y)
         X = 0.5 * rng.standard_normal((3, dim))[y] + rng.standard_normal((n + 1, dim))
         if len(set(y[:-1])) == 3:
-            model = OneVsEachClassifier(kernel, log_scale=2.0).fit(X[:-1], y[:-1])
-            results.append(ask(model, X[-1:], y[-1]))
-    return np.array(results)
+            found.append((OneVsEachClassifier(kernel, log_scale=2.0).fit(X[:-1], y[:-1]), X[-1:], y[-1]))
+    return found
+
+
+def answers(kernel, dim, ask):
+    """`ask(model, query, label)` for all tasks."""
+    return np.array([ask(*task) for task in tasks(kernel, dim)])
 
 
 def at_most(failures, rate):

@@ -142,7 +142,7 @@ def test_parts_of_other_work_are_not_used(trained: Path, tmp_path: Path, monkeyp
     assert content(found) == content(clean)
 
 
-def test_two_processes_give_the_same_bits_as_one(trained: Path, tmp_path: Path) -> None:
+def test_two_processes_give_the_same_bits_as_one(trained: Path, tmp_path: Path, forked_workers: None) -> None:
     one, two = (
         evaluate([trained / "ove"], ["accuracy"], FEW, out=tmp_path / str(n), workers=n, quiet=True).results[0]
         for n in (1, 2)
@@ -151,7 +151,7 @@ def test_two_processes_give_the_same_bits_as_one(trained: Path, tmp_path: Path) 
     assert not (tmp_path / "2" / "ove" / "accuracy.part").exists()
 
 
-def test_an_error_in_a_worker_is_the_error_of_the_command(trained: Path, tmp_path: Path) -> None:
+def test_an_error_in_a_worker_is_the_error_of_the_command(trained: Path, tmp_path: Path, forked_workers: None) -> None:
     folder = tmp_path / "maml"
     shutil.copytree(trained / "match", folder)
     edit_config(folder, method="maml", options={"head": "per-class", "n_way": 4})

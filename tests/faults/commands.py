@@ -3,7 +3,6 @@
 Each function takes the folder of inputs and the folder to write to, and the same call continues what was interrupted.
 """
 
-import multiprocessing
 import signal
 import time
 from collections.abc import Callable
@@ -19,13 +18,9 @@ from polyshot.evaluation.evaluate import evaluate
 from polyshot.evaluation.protocols import Changes
 from polyshot.runs.config import TrainingConfig
 from polyshot.runs.trainer import train
+from processes import Processes
 from small_runs import small, write_embeddings
 from tests.data import official
-
-# Children start from a server that has imported all, so that a life is spent on the work.
-_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-PROCESSES = multiprocessing.get_context(_METHOD)
-PROCESSES.set_forkserver_preload(["commands"])
 
 
 def write_inputs(folder: Path) -> Path:
@@ -76,7 +71,7 @@ COMMANDS: dict[str, Callable[[Path, Path], None]] = {
 def live(command: Callable[..., None], *arguments: object, seconds: float | None = None) -> float | None:
     """The seconds that a command took in a process of its own; None if it was killed before its end."""
     start = time.monotonic()
-    process = PROCESSES.Process(target=command, args=arguments)
+    process = Processes.Process(target=command, args=arguments)
     process.start()
     process.join(seconds)
     process.kill()

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import COMMANDS, PROCESSES, evaluate_run
+from commands import COMMANDS, evaluate_run
 from same import content
 from typer.testing import CliRunner
 
 from polyshot.cli import app
 from polyshot.errors import DataError, PolyshotError, TrainingError
 from polyshot.system.lock import locked
+from processes import Processes
 
 LOCKS = {"train": ".lock", "evaluate": "run/.lock", "data import": ".farm.npz.lock", "classify": ".answers.csv.lock"}
 Whole = dict[str, tuple[Path, float]]
@@ -42,8 +43,8 @@ def test_a_disk_that_is_full_ends_in_a_message_and_later_in_the_same_bits(
     expected = whole[name][0]
     largest = max(file.stat().st_size for file in expected.rglob("*") if file.is_file())
     for most in (0, largest - 1):
-        ours, theirs = PROCESSES.Pipe()
-        process = PROCESSES.Process(target=starved, args=(COMMANDS[name], inputs, tmp_path, most, theirs))
+        ours, theirs = Processes.Pipe()
+        process = Processes.Process(target=starved, args=(COMMANDS[name], inputs, tmp_path, most, theirs))
         process.start()
         assert "cannot be written (File too large)" in ours.recv()
         process.join()

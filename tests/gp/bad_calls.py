@@ -1,6 +1,6 @@
 """Calls with wrong shapes or names, for a process without the type and shape checks of the test run.
 
-`python bad_calls.py` prints what each of them raises, because users run without the jaxtyping hook.
+`outcomes` says there what each of them raises, because users run without the jaxtyping hook.
 """
 
 import numpy as np
@@ -77,6 +77,5 @@ def outcome(call) -> str:
     return "nothing"
 
 
-if __name__ == "__main__":
-    for name, call in CALLS.items():
-        print(f"{name}: {outcome(call)}")
+def outcomes() -> dict[str, str]:
+    return {name: outcome(call) for name, call in CALLS.items()}

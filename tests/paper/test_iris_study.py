@@ -79,7 +79,7 @@ def test_ece_of_all_splits_together_is_not_above_the_mean_of_single_ones(study) 
 
 
 def test_results_do_not_depend_on_workers_parts_or_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_workers: None
 ) -> None:
     monkeypatch.setattr(iris_study, "_PART", 2)
     settings = IrisSettings((1,), 4, 5, Effort(8, 4, 16, 50, 4, 8))

@@ -1,16 +1,25 @@
 """The paper's runs: every TOML file is a configuration, every result belongs to the one of its name."""
 
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from paper import page, run
+from polyshot.evaluation import results
 from polyshot.evaluation.results import find_results
 from polyshot.runs.config import TrainingConfig, read_toml
 
 FILES = sorted(run.CONFIGURATIONS.rglob("*.toml"))
 MOST_BYTES = 5_000_000
+_read_once = cache(results.read_result)
+
+
+@pytest.fixture(autouse=True)
+def every_result_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading and checking them takes most of the time of these tests."""
+    monkeypatch.setattr(results, "read_result", _read_once)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: run.place_of(file).as_posix())

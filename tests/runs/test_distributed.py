@@ -1,6 +1,5 @@
 """Two processes train to the same weights as one with the same episodes."""
 
-import multiprocessing
 import socket
 import subprocess
 import sys
@@ -14,10 +13,8 @@ from polyshot.errors import InputError
 from polyshot.runs.distributed import Team, find_device
 from polyshot.runs.trainer import train
 from polyshot.system.checkpoint import load_checkpoint
+from processes import Processes
 from small_runs import CHARACTERS, flags, log_lines, small, train_as_rank, weights
-
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["pytest", "polyshot.runs.trainer"])
 
 
 def assert_close(two: Path, one: Path) -> None:
@@ -88,7 +85,7 @@ def test_two_processes_give_the_weights_of_one(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     arguments = [(rank, port, config, tmp_path / "two", root) for rank in range(2)]
-    team = [_PROCESSES.Process(target=train_as_rank, args=args) for args in arguments]
+    team = [Processes.Process(target=train_as_rank, args=args) for args in arguments]
     for process in team:
         process.start()
     for process in team:

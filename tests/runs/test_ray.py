@@ -58,7 +58,8 @@ def test_a_run_whose_worker_is_killed_ends_with_the_same_bits(tmp_path: Path) ->
     grid = tmp_path / "grid.toml"
     grid.write_text(
         f'out = "{tmp_path / "out"}"\n[train]\nscenario = "{data}"\n{common}\n'
-        '[[run]]\nname = "a"\nmethod = "ove-gp"\n[[run]]\nname = "b"\nmethod = "dkt"\nepochs = 2\n',
+        '[[run]]\nname = "a"\nmethod = "ove-gp"\noptions = {n_chains = 2, test_steps = 2}\n'
+        '[[run]]\nname = "b"\nmethod = "dkt"\nepochs = 2\n',
         "utf-8",
     )
     killed: list[int] = []
@@ -70,7 +71,8 @@ def test_a_run_whose_worker_is_killed_ends_with_the_same_bits(tmp_path: Path) ->
     assert len(killed) == 1
     log = (tmp_path / "out" / "a.log").read_text()
     assert log.count(" train ") == 2, "the run was not started again"
-    whole = train(small("ove-gp", data, epochs=EPOCHS), tmp_path / "whole", threads=1, quiet=True)
+    options = {"n_chains": 2, "test_steps": 2}
+    whole = train(small("ove-gp", data, epochs=EPOCHS, options=options), tmp_path / "whole", threads=1, quiet=True)
     assert_same_run(tmp_path / "out" / "a", whole)
 
 

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ from polyshot.runs.trainer import train
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.lock import locked
 from polyshot.system.sealed import digest
+from processes import start_polyshot
 from small_runs import assert_same_run, flags, log_lines, small
 
 
@@ -268,24 +267,24 @@ def test_temporary_files_of_killed_writers_are_removed(run: Path, config: Traini
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to handle")
 def test_sigterm_saves_says_so_and_the_run_ends_with_the_same_bits(embeddings: str, tmp_path: Path) -> None:
-    config = small("ove-gp", embeddings, epochs=300, validation_episodes=1)
+    few: dict[str, Any] = {"options": {"n_chains": 2, "test_steps": 2}, "validation_episodes": 1}
+    config = small("ove-gp", embeddings, epochs=300, **few)
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "polyshot", "train", *flags(config), "--threads", "1", "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    words = ["train", *flags(config), "--threads", "1", "--out", str(out)]
+    process = start_polyshot(tmp_path, words, tmp_path / "printed")
     while len(log_lines(out)) < 2:
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    _, shown = process.communicate(timeout=120)
-    assert process.returncode == 143
-    assert f"terminated; saved in {out}, the same command resumes" in shown
+    process.terminate()  # SIGTERM
+    process.join(120)
+    assert process.exitcode == 143
+    assert f"terminated; saved in {out}, the same command resumes" in (tmp_path / "printed").read_text("utf-8")
     record = RunFolder(out).resume().record
     assert 8 <= record["done"] < 1200
-    few = tmp_path / "few"
-    config_of_few = small("ove-gp", embeddings, epochs=record["done"] // 4, validation_episodes=1)
-    train(config_of_few, few, threads=1, quiet=True)
+    short = tmp_path / "short"
+    train(small("ove-gp", embeddings, epochs=record["done"] // 4, **few), short, threads=1, quiet=True)
     history = [{**entry, "seconds": 0, "processor_seconds": 0} for entry in record["history"]]
-    assert history == [{**entry, "seconds": 0, "processor_seconds": 0} for entry in log_lines(few)][: len(history)]
+    assert history == [{**entry, "seconds": 0, "processor_seconds": 0} for entry in log_lines(short)][: len(history)]
 
 
 def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:

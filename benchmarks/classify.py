@@ -2,10 +2,10 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.classify [NAME...]
 
-Every row of the table is the command itself on a made-up table (seed 0): wall and processor time from start to end, with
-the processes that it starts, and the memory of the largest process. The run whose name says "killed" is ended by kill -9
-in the middle and given again: its row is the second command alone, and its answers must be those of the run that was
-never killed, to the byte.
+Every row of the table is the command itself on a made-up table (seed 0): wall and processor time from start to end,
+with the processes that it starts, and the memory of the largest process. The run whose name says "killed" is ended by
+kill -9 in the middle and given again: its row is the second command alone, and its answers must be those of the run
+that was never killed, to the byte.
 
 "per query" measures what prediction sets and "none of these" cost in Python, with 256 features (median of five calls).
 

@@ -98,8 +98,8 @@ def _head(result: Classification, n_shown: int) -> str:
         notes.append(f'At most {levels.false_alarm:.0%} of queries from known classes are called "none of these".')
     if result.next_to_label:
         notes.append(
-            f'The answers marked "label next" ({len(result.next_to_label)}, the first one first) are of queries whose '
-            "labels would teach the model most."
+            f'{len(result.next_to_label)} answers are marked "label next": the labels of these queries would teach the '
+            "model most."
         )
     if n_shown < len(result):
         notes.append(f"This page shows {n_shown} answers, the least certain ones; the table has all of them.")
@@ -117,8 +117,8 @@ def _suspects(result: Classification, suspects: Sequence[Suspect]) -> str:
     if not suspects:
         return ""
     labels = result.classifier.labels
-    items = "".join(_reason(result, k, f"{labels[k]}: {p:.3f}") for k, p in suspects)
-    title = f"Labels to check: {len(result.suspects)}"
+    items = "".join(_reason(result, k, f"{labels[k]}, probability {p:.3f}") for k, p in suspects)
+    title = f"Labels to check: {len(result.suspects):,}"
     return (
         f'<details class="suspects" open><summary>{title}</summary>'
         f"{note('Each label with its probability given all the other examples.')}"

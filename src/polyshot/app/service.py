@@ -180,12 +180,11 @@ class _Service:
 
     def _vector(self, item: Any) -> Any:
         size = self.classifier.model.n_features_in_
-        numbers = isinstance(item, list) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in item)
-        if not numbers or len(item) != size:
+        if not isinstance(item, list) or len(item) != size or not set(map(type, item)) <= {int, float}:
             raise ValueError(f"must be a list of {size} numbers")
-        if not all(-LARGEST_NUMBER <= x <= LARGEST_NUMBER for x in item):
+        if min(item) < -LARGEST_NUMBER or max(item) > LARGEST_NUMBER:
             raise ValueError(f"holds a number beyond {LARGEST_NUMBER:g}")
-        return [float(x) for x in item]
+        return list(map(float, item))
 
     def _as_json(self, answer: Answer) -> dict[str, Any]:
         classifier = self.classifier

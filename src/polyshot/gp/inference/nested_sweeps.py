@@ -3,7 +3,7 @@
 A sweep of tied_propagation.py moves precisions and kappa together, and every sweep factorises two systems anew. But the
 systems depend on the precisions w alone. So for given w this finds the kappa that match all means first, in O(N^2 C) a
 step (or O(N C D) by features), and moves w after that. Both loops are accelerated. The solution is the same, because
-where w and kappa both stay, all moments match; it takes four or five factorisations instead of a dozen.
+where w and kappa both stay, all moments match; it takes three to five factorisations instead of a dozen.
 
 When w changes, kappa changes by psi times that, which leaves the mean of psi where it was.
 """
@@ -20,7 +20,7 @@ from polyshot.gp.inference.tied_posterior import KernelMatrix, TiedPosterior, Ti
 
 _INNER_STEPS, _INNER_DEPTH = 10, 3
 _ENOUGH = 0.1  # of the first move of psi: for a w that will change, kappa need not be exact
-_W_TOLERANCE = 10.0  # log w may be off by so many tolerances
+_W_TOLERANCE = 30.0  # log w may be off by so many tolerances: means then by about one, in standard deviations
 _SHORTEST = 0.05
 _MODERATE = 4.0
 

@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from polyshot.errors import InputError
 from polyshot.estimator import OneVsEachClassifier
+from polyshot.estimator.covariance import out_of_reach
 
 
 def test_tensors_are_taken_and_arrays_returned(fitted):
@@ -191,11 +192,16 @@ def test_rows_that_are_all_alike_are_answered_by_how_frequent_the_classes_are(ke
     np.testing.assert_allclose(p, 0.75, atol=0.02)
 
 
-def test_a_row_too_far_away_for_the_rbf_is_refused():
+@pytest.mark.parametrize("far", [1e9, 1e20, 1e300])
+def test_a_row_too_far_away_for_the_rbf_is_refused(far):
     X, y, *_ = blobs()
-    X[3] = 1e9
-    with pytest.raises(InputError, match="typical distances from the mean"):
+    X[3] = far
+    with pytest.raises(
+        InputError, match=rf"typical distances from the others.*it begins with {far:.3g}".replace("+", r"\+")
+    ):
         OneVsEachClassifier("rbf").fit(X, y)
+    assert out_of_reach("rbf", torch.from_numpy(X)).nonzero().tolist() == [[3]]
+    assert not out_of_reach("cosine", torch.from_numpy(X)).any()
 
 
 def test_covariances_that_overflow_are_refused_where_the_means_do_not():

@@ -27,6 +27,23 @@ def test_tensors_of_every_precision_are_taken(dtype):
     assert model.score(torch.tensor(queries, dtype=dtype), labels) > 0.9
 
 
+def test_arrays_that_may_not_be_written_to_are_taken_without_a_warning(tmp_path):
+    X, y, queries, _, _ = blobs()
+    weights = np.ones(len(y))
+    torch.set_warn_always(True)  # torch would warn once per process
+    try:
+        for array in (X, y, queries, weights):
+            array.flags.writeable = False
+        model = OneVsEachClassifier().fit(X, y, sample_weight=weights).add(X[:2], y[:2])
+        model.predict_set(queries)
+        model.next_to_label(queries, 1)
+        model.explain(queries[:1])
+        model.save(tmp_path / "m")
+        OneVsEachClassifier(unlabeled=y[0]).fit(X, y).predict_proba(queries)  # a label of numpy's own type
+    finally:
+        torch.set_warn_always(False)
+
+
 def test_views_that_run_backwards_are_taken():
     X, y, queries, _, _ = blobs()
     model = OneVsEachClassifier().fit(X[:, ::-1], y)

@@ -169,7 +169,7 @@ def test_a_forged_file_of_labels(change, tmp_path):
 def test_a_file_of_labels_whose_damage_is_quoted_by_sqlite(tmp_path):
     path = tmp_path / "labels.sqlite"
     LabelStore(path, "text", "made-up").close()
-    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE growth (", b"CREATE TABLE gr\xff\xffth ("))
+    path.write_bytes(path.read_bytes().replace(b"growthgrowth", b"gro\xffthgrowth"))
     with pytest.raises(DataError, match=r"labels\.sqlite: labels cannot be read or written"):
         read_labels(path)
 

@@ -22,7 +22,6 @@ from polyshot.gp.models.posterior import Sites, full_mean, residual
 from polyshot.gp.shapes import Generators, KernelMatrix, Labels, Mean, PerTask
 from polyshot.gp.validation import check_positive_count, check_task
 
-
 _RESIDUAL = 10.0  # tolerances
 
 

@@ -20,7 +20,7 @@ from polyshot.estimator import OneVsEachClassifier
 from polyshot.evaluation.grid import read_sweep
 from polyshot.evaluation.results import read_result, write_result
 from polyshot.runs.config import TrainingConfig, read_toml
-from polyshot.runs.history import parse_log
+from polyshot.runs.history import parse_log, validation_accuracies
 from polyshot.runs.prediction_files import read_queries
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.sealed import read_sealed, write_sealed
@@ -96,6 +96,11 @@ def test_a_checkpoint_in_bfloat16(tmp_path):
 def test_a_log_without_its_numbers(entry):
     with pytest.raises(ValueError, match="no number of episodes, or a validation accuracy that is none"):
         parse_log(json.dumps(entry).encode(), unchecked=True)
+
+
+def test_a_log_whose_accuracy_is_a_whole_number():
+    (accuracy,) = validation_accuracies([{"episodes": 9, "validation_accuracy": 0}])
+    assert isinstance(accuracy, float)
 
 
 @pytest.mark.parametrize("counts", ["12", {"test": "12"}, [1]])

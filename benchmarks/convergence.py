@@ -86,7 +86,7 @@ def differ(one: Answer, other: Answer) -> bool:
 
 def count(seed: int, rows: list[dict[str, Any]]) -> None:
     """Add what happened in one task, for each kind of propagation."""
-    K, y, n_way = make_task(seed)
+    (K, y, n_way), end = make_task(seed), None
     for row, most in zip(rows[:2], (_FEW, 0), strict=True):
         tied_propagation._FEW = most  # nested sweeps are for more examples than these tasks have
         begin = time.process_time()
@@ -95,7 +95,9 @@ def count(seed: int, rows: list[dict[str, Any]]) -> None:
         row["above_zero"] += fit.log_evidence > 0
         row["converged"] += fit.converged
         answer = fit.log_evidence, torch.softmax(posterior.f, -1)
-        row["false"] += fit.converged and differ(answer, further(K, y, fit))
+        if end is None or differ(answer, end):  # both may end in the same point
+            end = further(K, y, fit)
+        row["false"] += fit.converged and differ(answer, end)
     begin = time.process_time()
     converged, answer = general(K, y, n_way)
     rows[2]["seconds"] += time.process_time() - begin

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sqlite3
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from made_results import make_result
 from polyshot.app import ItemClassifier, Items
 from polyshot.app import read_queries as read_app_queries
 from polyshot.app.classification import classify
+from polyshot.app.labelling.enough import Accuracy
+from polyshot.app.labelling.store import Action, Decision, LabelStore
 from polyshot.data.class_splits import Splits
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
@@ -136,3 +139,44 @@ def test_a_damaged_chunk_of_answers_is_computed_again(content, tmp_path):
     first = list(classify(model, queries, parts=tmp_path))
     (tmp_path / "000000.json").write_bytes(content)
     assert list(classify(model, queries, parts=tmp_path)) == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE actions SET undoes = 'x' WHERE version = 2",
+        "UPDATE actions SET decision = x'ff' WHERE version = 1",
+        "UPDATE growth SET accuracy = 'x'",
+        "DELETE FROM source",
+        "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END",
+        "DROP TABLE items",
+    ],
+)
+def test_a_forged_file_of_labels(change, tmp_path):
+    path = tmp_path / "labels.sqlite"
+    store = LabelStore(path, "text", "made-up")
+    store.add(Action(1, ("a",), Decision("class", "login")))
+    store.add(Action(2, ("a",), None, undoes=1))
+    store.add_growth(Accuracy(3, 1, 0.5, 0.1, 0.9))
+    store.close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(change)
+    connection.close()
+    with pytest.raises(DataError, match=r"labels\.sqlite: labels cannot be read or written \(the file is damaged\)"):
+        read_labels(path)
+
+
+def test_a_file_of_labels_whose_damage_is_quoted_by_sqlite(tmp_path):
+    path = tmp_path / "labels.sqlite"
+    LabelStore(path, "text", "made-up").close()
+    path.write_bytes(path.read_bytes().replace(b"growthgrowth", b"gro\xffthgrowth"))
+    with pytest.raises(DataError, match=r"labels\.sqlite: labels cannot be read or written"):
+        read_labels(path)
+
+
+def read_labels(path):
+    store = LabelStore(path, "text", "made-up")
+    try:
+        return store.actions(), store.growth()
+    finally:
+        store.close()

@@ -3,10 +3,12 @@
 Synthetic data (Gaussian classes); each size runs in its own process with one thread. The table has the processor time
 of a fit and 1,000 predictions next to those of two rivals on the same data in the same run, the time of adding one
 label, and the growth of the peak memory (VmHWM, so Linux only) next to what is expected before a fit. Small sizes are
-repeated and the least time counts. The table is written into docs/estimator-size.md. With a regular expression only the
-sizes that match are run, and the page stays as it is. A rival that would take minutes is left out ("-").
+repeated and the least time counts. With a regular expression only the sizes that match are run. The figures of all
+sizes so far are kept, and their table is written into docs/estimator-size.md. LogisticRegressionCV is left out ("-")
+where it would take minutes.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -24,6 +26,7 @@ from polyshot import OneVsEachClassifier
 from polyshot.estimator.inference import ChainOptions
 from polyshot.estimator.memory import needed_bytes
 from polyshot.estimator.projection import n_features
+from polyshot.system.files import write_atomically
 
 SIZES = (  # inference, classes, shots, features
     ("propagation", 5, 5, 384),
@@ -39,7 +42,12 @@ SIZES = (  # inference, classes, shots, features
     ("variational", 50, 6, 384),
     ("gibbs", 5, 5, 1280),
 )
+RESULTS = Path("benchmarks/results/estimator_costs.json")
 RIVAL_NAMES = ("LogisticRegression(C=1)", "LogisticRegressionCV")
+HEAD = (
+    "| inference | classes x examples x features | form | fit + 1,000 predictions | "
+    f"{' | '.join(RIVAL_NAMES)} | one label more | memory | expected |"
+)
 N_QUERIES = 1000
 _MOST_NUMBERS, _SMALL = 4e7, 1e6  # numbers in X times classes: without the CV rival above, repeated below
 
@@ -94,31 +102,31 @@ def shown(duration: float) -> str:
     return f"{1e3 * duration:.0f} ms" if duration < 1 else f"{duration:.1f} s"
 
 
+def row(size: tuple[str, int, int, int], figures: list[float]) -> str:
+    """A row of the table."""
+    inference, n_way, n_shot, d = size
+    *seconds, peak, expected, by_features = figures
+    ours, *rivals, addition = map(shown, seconds)
+    cells = [inference, f"{n_way:,} x {n_shot} x {d:,}", "features" if by_features else "kernel matrix"]
+    return f"| {' | '.join([*cells, ours, *rivals, addition, f'{peak:,.0f} MB', f'{expected:,.0f} MB'])} |"
+
+
 def main() -> None:
     if len(sys.argv) == 5:
         print(*measure(sys.argv[1], *map(int, sys.argv[2:])))
         return
-    lines = [
-        f"| inference | classes x examples x features | form | fit + 1,000 predictions | {' | '.join(RIVAL_NAMES)} "
-        "| one label more | memory | expected |",
-        "|---|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    results = json.loads(RESULTS.read_bytes()) if RESULTS.is_file() else {}
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    for inference, *numbers in SIZES:
-        words = [inference, *map(str, numbers)]
-        if len(sys.argv) > 1 and not re.search(sys.argv[1], " ".join(words)):
-            continue
-        command = [sys.executable, "-m", "benchmarks.estimator_costs", *words]
-        run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        ours, one, other, addition, peak, expected, by_features = map(float, run.stdout.split())
-        lines.append(
-            f"| {inference} | {numbers[0]:,} x {numbers[1]} x {numbers[2]:,} "
-            f"| {'features' if by_features else 'kernel matrix'} | {shown(ours)} | {shown(one)} | {shown(other)} "
-            f"| {shown(addition)} | {peak:.0f} MB | {expected:.0f} MB |"
-        )
-        print(lines[-1], flush=True)
-    if len(sys.argv) == 1:
-        put_into_docs("costs", "\n".join(lines))
+    for size in SIZES:
+        words = list(map(str, size))
+        if len(sys.argv) == 1 or re.search(sys.argv[1], " ".join(words)):
+            command = [sys.executable, "-m", "benchmarks.estimator_costs", *words]
+            run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+            results[" ".join(words)] = [float(f"{float(x):.3g}") for x in run.stdout.split()]
+            write_atomically(RESULTS, json.dumps(results).encode())
+            print(row(size, results[" ".join(words)]), flush=True)
+    rows = [row(size, results[key]) for size in SIZES if (key := " ".join(map(str, size))) in results]
+    put_into_docs("costs", "\n".join([HEAD, "|---|---|---|" + "---:|" * (len(RIVAL_NAMES) + 4), *rows]))
 
 
 if __name__ == "__main__":

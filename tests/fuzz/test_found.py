@@ -14,6 +14,7 @@ from polyshot.app.classification import classify
 from polyshot.data.class_splits import Splits
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
+from polyshot.evaluation.grid import read_sweep
 from polyshot.evaluation.results import read_result, write_result
 from polyshot.runs.config import TrainingConfig, read_toml
 from polyshot.runs.history import parse_log
@@ -44,6 +45,31 @@ def test_a_model_whose_tensor_is_one_number(tmp_path):
         save_checkpoint(path, tensors | {name: torch.tensor(3.0).double()}, record, MODEL)
         with pytest.raises(DataError, match="m: not a readable classifier"):
             OneVsEachClassifier.load(path)
+
+
+def test_a_model_with_a_complex_tensor(tmp_path):
+    path = tmp_path / "m"
+    OneVsEachClassifier().fit(np.eye(4), [0, 0, 1, 1]).save(path)
+    tensors, record = load_checkpoint(path, MODEL)
+    save_checkpoint(path, tensors | {"other": torch.zeros(2, dtype=torch.complex64)}, record, MODEL)
+    with pytest.raises(DataError, match=r"m: not a readable classifier \(other is complex\)"):
+        OneVsEachClassifier.load(path)
+
+
+def test_a_model_with_an_absurd_scale(tmp_path):
+    path = tmp_path / "m"
+    OneVsEachClassifier().fit(np.eye(4), [0, 0, 1, 1]).save(path)
+    tensors, record = load_checkpoint(path, MODEL)
+    save_checkpoint(path, tensors, record | {"log_scale": 1e308}, MODEL)
+    with pytest.raises(DataError, match=r"m: not a readable classifier \(wrong scales\)"):
+        OneVsEachClassifier.load(path)
+
+
+def test_a_list_of_settings_with_something_else_in_it(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text('out = "x"\n[train]\nmethod = "protonet"\n[evaluate]\nprotocols = ["accuracy", 1]\n')
+    with pytest.raises(InputError, match=r"grid\.toml: \[evaluate\]: protocols must be a list of text, not \['acc"):
+        read_sweep(path)
 
 
 @pytest.mark.parametrize("read", [read_queries, read_app_queries])

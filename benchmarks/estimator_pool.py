@@ -1,16 +1,19 @@
 """What unlabelled examples are worth: log-loss with a pool, relative to none, beside scikit-learn's rivals.
 
-    python -m benchmarks.estimator_pool [--episodes 12] [--minutes M]    # held-out classes
+    python -m benchmarks.estimator_pool [--episodes 240] [--minutes M]   # held-out classes
     python -m benchmarks.estimator_pool --half design --tune             # the rivals' settings
 
-Each cell has 15 or 40 unlabelled examples per class, alone or with as many of other classes ("strangers"). The
-embeddings are those of $POLYSHOT_DATA. CUB has 30 images per class there, so 40 means what 5 queries per class leave:
-24 with one shot, 20 with five. Queries are not in the pool: up to 40 per class. "Transductive" asks about the pool's
-own rows, without strangers. Cells with 20 ways have a third of the episodes. Episode k of a cell has the seed (crc32 of
-the cell's name, k).
+Each cell has 15 or 40 unlabelled examples per class, alone or with as many of other classes ("strangers"). Hard pools
+have strangers only, rows of half of the classes only, or one row per class; there the rivals do not take part.
+The embeddings are those of $POLYSHOT_DATA. CUB has 30 images per class there, so 40 means what 5 queries per class
+leave: 24 with one shot, 20 with five. Queries are not in the pool: up to 40 per class. "Transductive" asks about the
+pool's own rows, without strangers. Cells with 20 ways have a quarter of the episodes. Rivals take part in the first 40
+episodes (10 with 20 ways), and hard pools have no more. Episode k of a cell has the seed (crc32 of the cell's name, k).
 
-Results are written after every episode, and the next run continues. The table of the held-out classes is written into
-docs/estimator-unlabelled.md. The rivals get unit vectors, and no probability of theirs counts as less than 0.001 / C.
+Only sums over the episodes of a cell are kept. They are written after every episode, and the next run continues. The
+tables of the held-out classes are written into docs/estimator-unlabelled.md. The rivals get unit vectors, and no
+probability of theirs counts as less than 0.001 / C. ECE is over all queries of a cell. A calibrated classifier would
+have an ECE above zero by chance; what it would have is computed from the variance in each bin.
 """
 
 import argparse
@@ -18,7 +21,7 @@ import json
 import time
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +32,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
 
+from benchmarks.estimator_pool_table import Sums, added, summary, table
 from benchmarks.estimator_table import put_into_docs
 from benchmarks.estimator_tasks import EMBEDDINGS, Data, load_all
 from polyshot.estimator import OneVsEachClassifier
@@ -37,6 +41,16 @@ from polyshot.system.files import write_atomically
 RESULTS = Path("benchmarks/results/estimator_pool.json")
 BINS = 15
 TUNED_ON = 2  # episodes per cell
+FIRST = 40  # episodes with 5 ways in which rivals take part, and of hard pools; a quarter of it with 20 ways
+# Kinds of pools: unlabelled rows per class, and what else there is about them.
+GROUPS = {
+    "clean pool": [(40, ""), (15, "")],
+    "as many strangers": [(40, "strangers"), (15, "strangers")],
+    "strangers only": [(40, "strangers only"), (15, "strangers only")],
+    "rows of half of the classes": [(15, "half of the classes")],
+    "one row per class": [(1, "")],
+}
+WITH_RIVALS = GROUPS["clean pool"] + GROUPS["as many strangers"]
 Array = NDArray[np.float64]
 
 
@@ -61,19 +75,19 @@ CHOSEN = {"self-training": {1: 15, 5: 19}, "spreading": {1: 22, 5: 22}, "propaga
 
 
 class Cell(NamedTuple):
-    """A data set, the size of the task, and the pool."""
+    """A data set, the size of the task, and the pool with its kind."""
 
     data: str
     half: str
     n_way: int
     n_shot: int
     n_pool: int
-    strangers: bool
+    kind: str
 
     @property
     def name(self) -> str:
         task = f"{self.data}/{self.half}/{self.n_way}-way/{self.n_shot}-shot"
-        return f"{task}/{self.n_pool} per class{', strangers' if self.strangers else ''}"
+        return f"{task}/{self.n_pool} per class{self.kind and f', {self.kind}'}"
 
 
 class Task(NamedTuple):
@@ -87,9 +101,9 @@ class Task(NamedTuple):
     labels: NDArray[np.int64]
 
 
-def cells(half: str) -> list[Cell]:
-    sizes = product(EMBEDDINGS, (5, 20), (1, 5), (40, 15), (False, True))
-    return [Cell(data, half, *size) for data, *size in sizes]
+def cells(half: str, pools: Sequence[tuple[int, str]] = WITH_RIVALS) -> list[Cell]:
+    sizes = product(EMBEDDINGS, (5, 20), (1, 5), pools)
+    return [Cell(data, half, n_way, n_shot, *pool) for data, n_way, n_shot, pool in sizes]
 
 
 def draw(cell: Cell, data: Data, k: int) -> Task:
@@ -103,7 +117,9 @@ def draw(cell: Cell, data: Data, k: int) -> Task:
     support, pool, queries = (
         [r[first:last] for r in rows[: cell.n_way]] for first, last in zip((0, *ends), ends, strict=False)
     )
-    others = [r[:n_pool] for r in rows[cell.n_way :] if cell.strangers]
+    others = [r[:n_pool] for r in rows[cell.n_way :] if "strangers" in cell.kind]
+    absent = {"strangers only": cell.n_way, "half of the classes": cell.n_way // 2}.get(cell.kind, 0)
+    pool = [part[:0] if c < absent else part for c, part in enumerate(pool)]
     labels = [np.repeat(np.arange(cell.n_way), [len(r) for r in part]) for part in (support, pool, queries)]
     hidden = np.concatenate([labels[1], np.full(sum(len(r) for r in others), -1)])
     X, unlabelled, asked = (data.X[np.concatenate(part)] for part in (support, pool + others, queries))
@@ -124,26 +140,31 @@ def loss(p: Array, labels: NDArray[np.int64]) -> float:
     return float(-np.log(p[np.arange(len(labels)), labels]).mean())
 
 
-def gaps(p: Array, labels: NDArray[np.int64]) -> list[float]:
-    """Confidence minus accuracy, summed in each bin of confidence, per query."""
+def gaps(p: Array, labels: NDArray[np.int64]) -> Array:
+    """For each bin of confidence, over its queries: the sum of confidence minus accuracy, and its variance by chance.
+
+    Both are per query of all bins.
+    """
     top = p.max(1)
     bins = np.minimum((top * BINS).astype(int), BINS - 1)
-    sums: list[float] = (np.bincount(bins, top - (p.argmax(1) == labels), BINS) / len(p)).tolist()
-    return sums
+    each = top - (p.argmax(1) == labels), top * (1 - top)
+    return np.array([np.bincount(bins, x, BINS) for x in each]) / len(p)
 
 
 def our_losses(task: Task) -> dict[str, Any]:
-    """Losses with and without the pool on one episode, and what the calibration errors are made of."""
+    """Losses with and without the pool on one episode, their products, and what the calibration errors are made of."""
     alone = OneVsEachClassifier().fit(task.X, task.y)
     unlabelled = np.full(len(task.pool), -1)
     ours = OneVsEachClassifier(unlabeled=-1).fit(np.concatenate([task.X, task.pool]), np.r_[task.y, unlabelled])
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"queries": float(len(task.labels))}
     members = task.hidden >= 0
     for name, model in (("no pool", alone), ("pool", ours)):
         p = model.predict_proba(task.queries)
         found[name], found[f"{name}, gaps"] = loss(p, task.labels), gaps(p, task.labels)
-        found[f"{name}, transductive"] = loss(model.predict_proba(task.pool[members]), task.hidden[members])
-    return found
+        if members.any():
+            found[f"{name}, transductive"] = loss(model.predict_proba(task.pool[members]), task.hidden[members])
+    pair = found["no pool"], found["pool"]
+    return found | {"products": np.outer(pair, pair)}
 
 
 def rivals_losses(n_shot: int, task: Task) -> dict[str, Any]:
@@ -170,41 +191,10 @@ def tune(sets: dict[str, Data], half: str) -> None:
             print(f"{name}, {n_shot} shots: {place} {candidates[place]()}, {means[place]:.3f}", flush=True)
 
 
-def table(results: dict[str, list[dict[str, Any]]]) -> str:
-    """One row per cell."""
-    head = ["no pool", "pool", *CANDIDATES, "pool, transductive", "ECE", "ECE, no pool"]
-    lines = ["| cell | episodes | " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) + 1)]
-    for name, rows in results.items():
-        mean = {key: np.mean([row[key] for row in rows], 0) for key in rows[0]}
-        ratios = [mean[key] / mean["no pool"] for key in ("pool", *CANDIDATES)]
-        ratios.append(mean["pool, transductive"] / mean["no pool, transductive"])
-        numbers = [f"{mean['no pool']:.4f}"] + [f"{ratio:.2f}" for ratio in ratios]
-        numbers += [f"{np.abs(mean[f'{key}, gaps']).sum():.3f}" for key in ("pool", "no pool")]
-        lines.append(f"| {name.replace('/held-out', '')} | {len(rows)} | " + " | ".join(numbers) + " |")
-    return "\n".join(lines)
-
-
-def summary(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Means over cells for each number of shots and kind of pool, with the largest ratio."""
-    lines = ["| cells | mean, 5-way | mean, 20-way | mean | largest | largest ECE |", "|---|" + "---:|" * 5]
-    for shots, strangers in product((1, 5), (False, True)):
-        ratios, errors = {}, []
-        for cell in cells("held-out"):
-            if cell.n_shot == shots and cell.strangers == strangers and cell.name in results:
-                rows = results[cell.name]
-                ratios[cell.name] = np.mean([r["pool"] for r in rows]) / np.mean([r["no pool"] for r in rows])
-                errors.append(np.abs(np.mean([r["pool, gaps"] for r in rows], 0)).sum())
-        by_way = [np.mean([x for name, x in ratios.items() if f"/{n}-way" in name]) for n in (5, 20)]
-        title = f"{shots}-shot, {'as many strangers' if strangers else 'clean pool'}"
-        numbers = [f"{x:.2f}" for x in (*by_way, np.mean(list(ratios.values())), max(ratios.values()))]
-        lines.append(f"| {title} | " + " | ".join([*numbers, f"{max(errors):.3f}"]) + " |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", default="held-out", choices=["design", "held-out"])
-    parser.add_argument("--episodes", type=int, default=12, help="for 5 ways; a third of it for 20 ways")
+    parser.add_argument("--episodes", type=int, default=240, help="for 5 ways; a quarter of it for 20 ways")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of processor time")
     parser.add_argument("--tune", action="store_true")
     arguments = parser.parse_args()
@@ -213,20 +203,30 @@ def main() -> None:
         tune(sets, arguments.half)
         return
     path = RESULTS.with_stem(RESULTS.stem + ("_design" if arguments.half == "design" else ""))
-    results = json.loads(path.read_bytes()) if path.is_file() else {}
-    results = {cell.name: results.get(cell.name, []) for cell in cells(arguments.half)}
-    for k in range(arguments.episodes):
-        for cell in cells(arguments.half):
-            rows, wanted = results[cell.name], arguments.episodes if cell.n_way == 5 else arguments.episodes // 3
-            if k < wanted and k >= len(rows) and time.process_time() < 60 * arguments.minutes:
-                task = draw(cell, sets[cell.data], k)
-                rows.append(our_losses(task) | rivals_losses(cell.n_shot, task))
+    results: dict[str, Sums] = json.loads(path.read_bytes()) if path.is_file() else {}
+    for k, pools in product(range(arguments.episodes), GROUPS.values()):
+        first = k < FIRST
+        for cell in cells(arguments.half, pools) if first or pools[0] in WITH_RIVALS else []:
+            sums = results.get(cell.name, {})
+            due = sums.get("episodes", 0) == 5 * k / cell.n_way
+            if due and time.process_time() < 60 * arguments.minutes:
+                task = draw(cell, sets[cell.data], sums.get("episodes", 0))
+                found = our_losses(task)
+                if first and pools[0] in WITH_RIVALS:
+                    found |= rivals_losses(cell.n_shot, task) | {f"{x}, first": found[x] for x in ("no pool", "pool")}
+                results[cell.name] = added(sums, found)
                 write_atomically(path, json.dumps(results).encode())
-    done = {name: rows for name, rows in results.items() if rows}
-    print(table(done), summary(done), sep="\n\n")
+    done = {c.name: results[c.name] for c in cells(arguments.half) if c.name in results}
+    groups = {
+        f"{shots}-shot, {title}": [
+            (c.n_way, results[c.name]) for c in cells(arguments.half, pools) if c.n_shot == shots and c.name in results
+        ]
+        for (title, pools), shots in product(GROUPS.items(), (1, 5))
+    }
+    print(table(done, list(CANDIDATES)), summary(groups), sep="\n\n")
     if arguments.half == "held-out":
-        put_into_docs("pool", table(done))
-        put_into_docs("pool, summary", summary(done))
+        put_into_docs("pool", table(done, list(CANDIDATES)))
+        put_into_docs("pool, summary", summary(groups))
 
 
 if __name__ == "__main__":

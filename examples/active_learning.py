@@ -1,9 +1,9 @@
-"""Which example to label next? The least certain one, compared with one drawn at random: two learning curves.
+"""Which examples to label next? Those that `next_to_label` names, compared with some drawn at random.
 
 python examples/active_learning.py
 
-Uses the raw 8 x 8 pixels of scikit-learn's digits, not embeddings. It starts with one label per class, adds ten labels
-five times, and averages over a few repetitions.
+Prints two learning curves on the raw 8 x 8 pixels of scikit-learn's digits, not embeddings. It starts with one label
+per class, adds ten labels five times, and averages over a few repetitions.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from polyshot.estimator import OneVsEachClassifier
 LABELS_PER_ROUND, ROUNDS = 10, 5
 
 
-def learn(X: np.ndarray, y: np.ndarray, by_uncertainty: bool, seed: int) -> list[float]:
+def learn(X: np.ndarray, y: np.ndarray, by_model: bool, seed: int) -> list[float]:
     """Accuracy on held-out digits after each round."""
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(y))
@@ -24,9 +24,8 @@ def learn(X: np.ndarray, y: np.ndarray, by_uncertainty: bool, seed: int) -> list
     curve = [model.score(X[test], y[test])]
     for _ in range(ROUNDS):
         left = np.setdiff1d(pool, known)
-        if by_uncertainty:
-            top = np.sort(model.predict_proba(X[left]), axis=1)
-            chosen = left[np.argsort(top[:, -1] - top[:, -2])[:LABELS_PER_ROUND]]
+        if by_model:
+            chosen = left[model.next_to_label(X[left], LABELS_PER_ROUND)]
         else:
             chosen = generator.choice(left, LABELS_PER_ROUND, replace=False)
         model.add(X[chosen], y[chosen])
@@ -39,8 +38,8 @@ def main(repetitions: int = 5) -> dict[str, list[float]]:
     """Both curves, averaged."""
     X, y = load_digits(return_X_y=True)
     curves = {
-        name: np.mean([learn(X, y, by_uncertainty, seed) for seed in range(repetitions)], axis=0).tolist()
-        for name, by_uncertainty in (("least certain", True), ("at random", False))
+        name: np.mean([learn(X, y, by_model, seed) for seed in range(repetitions)], axis=0).tolist()
+        for name, by_model in (("next_to_label", True), ("at random", False))
     }
     print("labels        " + "  ".join(f"{10 + LABELS_PER_ROUND * k:5d}" for k in range(ROUNDS + 1)))
     for name, curve in curves.items():

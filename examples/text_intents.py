@@ -16,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 from polyshot.estimator import OneVsEachClassifier
 
+FALSE_ALARMS = 0.1  # at most so many sentences with an intent are called out of scope, on average
 SENTENCES = {
     "balance": "what is my account balance|how much money is in my account|tell me my bank balance|"
     "show my account balance|how much money do i have in the bank|is there money left in my account",
@@ -60,24 +61,16 @@ def main() -> dict[str, float]:
     path = Path(os.environ.get("POLYSHOT_DATA", ".")) / "clinc150_minilm.npz"
     X, y, queries, truth, outside = clinc150(path) if path.is_file() else built_in()
     model = OneVsEachClassifier().fit(X, y)
-    # stranger than 95 % of the labelled sentences, each scored by a model that has not seen it
-    left_out = [
-        OneVsEachClassifier(log_scale=model.log_scale_)
-        .fit(np.delete(X, i, 0), np.delete(y, i))
-        .outlier_score(X[[i]])[0]
-        for i in range(len(X))
-    ]
-    threshold = float(np.quantile(left_out, 0.95))
-    probabilities, scores = model.predict_proba(queries), model.outlier_score(queries)
+    probabilities, kept = model.predict_proba(queries), model.outlier_p_value(queries) >= FALSE_ALARMS
     for k in np.linspace(0, len(queries) - 1, 5).astype(int):
-        answer = model.predict(queries[[k]])[0] if scores[k] <= threshold else "out of scope"
-        print(f"{truth[k]:>22} -> {answer:<22} p = {probabilities[k].max():.2f}, outlier score {scores[k]:.2f}")
-    strange = model.outlier_score(outside)
+        answer = model.predict(queries[[k]])[0] if kept[k] else "out of scope"
+        print(f"{truth[k]:>22} -> {answer:<22} p = {probabilities[k].max():.2f}")
+    scores = model.outlier_score(np.concatenate([queries, outside]))
     result = {
         "accuracy": model.score(queries, truth),
-        "out of scope found": float((strange > threshold).mean()),
-        "in scope kept": float((scores <= threshold).mean()),
-        "AUROC": float(roc_auc_score(np.r_[np.zeros(len(scores)), np.ones(len(strange))], np.r_[scores, strange])),
+        "out of scope found": float((model.outlier_p_value(outside) < FALSE_ALARMS).mean()),
+        "in scope kept": float(kept.mean()),
+        "AUROC": float(roc_auc_score(np.repeat([0, 1], [len(queries), len(outside)]), scores)),
     }
     print(", ".join(f"{name} {value:.2f}" for name, value in result.items()))
     return result

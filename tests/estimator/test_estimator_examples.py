@@ -51,10 +51,10 @@ def test_birds_have_a_better_log_loss_than_by_logistic_regression(capsys):
     assert capsys.readouterr().out.count("above 0.9") == 2
 
 
-def test_asking_for_the_least_certain_learns_faster_than_at_random():
+def test_next_to_label_learns_faster_than_at_random():
     curves = example("active_learning").main(repetitions=3)
-    assert curves["least certain"][0] == pytest.approx(curves["at random"][0])
-    assert curves["least certain"][-1] > curves["at random"][-1]
+    assert curves["next_to_label"][0] == pytest.approx(curves["at random"][0])
+    assert curves["next_to_label"][-1] > curves["at random"][-1]
 
 
 def test_decisions_keep_their_promises():
@@ -69,3 +69,8 @@ def test_wrong_labels_are_found_and_worth_correcting():
     result = example("wrong_labels").main()
     assert result["found"] >= 0.9
     assert result["after"] > result["before"]
+
+
+def test_a_pool_with_strangers_lowers_the_log_loss():
+    result = example("unlabelled").main(repetitions=4)
+    assert result["with the pool"] < 0.9 * result["labels alone"]

@@ -72,6 +72,8 @@ bench: $(VENV)/.dev
 bench-estimator: $(VENV)/.dev
 	$(PIP) -e '.[bench]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_costs
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_averages
+	$(BIN)/python -m benchmarks.estimator_threads
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_conformal
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_suspects
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_pool

@@ -36,8 +36,9 @@ test-lowest:
 coverage: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --cov=polyshot --cov-report=term
 
+# Without the checks of types, which take two thirds of the time; the examples of `make test` have them.
 fuzz: $(VENV)/.dev
-	POLYSHOT_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/pytest tests/fuzz
+	POLYSHOT_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/pytest -o "addopts=-q -p no:anyio -p no:schemathesis" tests/fuzz
 
 audit: $(VENV)/.runtime
 	$(PIP) -e '.[audit]'
@@ -71,6 +72,8 @@ bench: $(VENV)/.dev
 bench-estimator: $(VENV)/.dev
 	$(PIP) -e '.[bench]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_costs
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_averages
+	$(BIN)/python -m benchmarks.estimator_threads
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_conformal
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_suspects
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimator_pool

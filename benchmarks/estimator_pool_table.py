@@ -10,7 +10,7 @@ Sums = dict[str, Any]
 def added(sums: Sums, found: dict[str, Any]) -> Sums:
     """The sums with those of one more episode; empty sums are a beginning."""
     more = {name: np.round(np.add(sums.get(name, 0.0), x), 6).tolist() for name, x in found.items()}
-    return more | {"episodes": sums.get("episodes", 0) + 1}
+    return sums | more | {"episodes": sums.get("episodes", 0) + 1}
 
 
 def ratio(sums: Sums) -> tuple[float, float]:
@@ -28,14 +28,23 @@ def calibration_errors(sums: Sums, name: str) -> tuple[float, float]:
 
 
 def table(results: dict[str, Sums], rivals: list[str]) -> str:
-    """One row per cell."""
-    head = ["no pool", "pool", *rivals, "pool, transductive", "ECE", "ECE, no pool", "ECE by chance"]
+    """One row per cell; the rivals, and ours beside them, on the first episodes."""
+    head = [
+        "no pool",
+        "pool",
+        "pool, first",
+        *rivals,
+        "pool, transductive",
+        "ECE",
+        "ECE, no pool",
+        "ECE by chance",
+    ]
     lines = ["| cell | episodes | " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) + 1)]
     for name, sums in results.items():
         ours, error = ratio(sums)
         (ece, by_chance), (alone, _) = (calibration_errors(sums, kind) for kind in ("pool", "no pool"))
         numbers = [f"{sums['no pool'] / sums['episodes']:.4f}", f"{ours:.2f} ± {error:.2f}"]
-        numbers += [f"{sums[rival] / sums['no pool']:.2f}" for rival in rivals]
+        numbers += [f"{sums[method] / sums['no pool, first']:.2f}" for method in ("pool, first", *rivals)]
         numbers.append(f"{sums['pool, transductive'] / sums['no pool, transductive']:.2f}")
         numbers += [f"{x:.3f}" for x in (ece, alone, by_chance)]
         lines.append(f"| {name.replace('/held-out', '')} | {sums['episodes']} | " + " | ".join(numbers) + " |")

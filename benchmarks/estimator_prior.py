@@ -4,10 +4,13 @@ Tasks are the episodes 1000, 1001, ... of the design half of the two embedding s
 with fewer episodes in large cells. The benchmark itself uses episodes 0 to 199. For each task the log-loss of the
 queries and the leave-one-out likelihood of the support set are computed on a grid of scales. The chosen prior minimises
 the mean over cells of log(log-loss / log-loss of the cell's best fixed scale). The only randomness is the episodes' own
-seeds. --by-scatter 0 gives WITHOUT_SCATTER; --learn-on gives the table of docs/estimator-lab-notes.md.
+seeds. --by-scatter 0 gives WITHOUT_SCATTER; --learn-on gives the first table of docs/estimator-lab-notes.md. --check
+compares the prior that was learned with the one in use on held-out classes, and on 5-way tasks of two further text
+sets, by the encoder "wordllama"; that is the second table.
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +18,11 @@ import torch
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
 
+from benchmarks.estimator_table import put_into_docs
 from benchmarks.estimator_tasks import EMBEDDINGS, Cell, Data, cells, episodes, load_all
+from polyshot.encoders import TextEncoder
 from polyshot.estimator.covariance import Covariance
-from polyshot.estimator.hyperparameters import ScalePrior, scatter
+from polyshot.estimator.hyperparameters import LEARNED, ScalePrior, scatter
 from polyshot.gp import fit_tied_propagation, leave_one_out_likelihood
 
 Tasks = dict[Cell, tuple[np.ndarray, np.ndarray]]  # curves and scatters
@@ -25,6 +30,7 @@ Tasks = dict[Cell, tuple[np.ndarray, np.ndarray]]  # curves and scatters
 GRID = np.arange(0.5, 7.1, 0.5)
 FINE = np.linspace(GRID[0], GRID[-1], 261)
 FIRST = 1000
+TEXTS = ("stackoverflow_text", "trec_text")
 FLOOR = 0.02  # without it, a few episodes without errors, whose best scale is infinite, would decide
 
 
@@ -88,25 +94,48 @@ def learn(tasks: Tasks, by_scatter: float) -> ScalePrior:
     return ScalePrior(*(round(float(x), 2) for x in best.x), by_scatter)
 
 
+def text_sets() -> dict[str, Data]:
+    """Embeddings of the text sets of $POLYSHOT_DATA, whose classes play no other part in the classifier's choices."""
+    sets = {}
+    for name in TEXTS:
+        with np.load(Path(os.environ.get("POLYSHOT_DATA", ".")) / f"{name}.npz") as file:
+            X = TextEncoder("wordllama").fit_transform(file["texts"].tolist()).astype(np.float64)
+            sets[name] = Data(X, file["labels"].astype(np.int64), X[:0], scale=False)
+    return sets
+
+
+def check(of: dict[str, Tasks], learned: ScalePrior) -> str:
+    """Regret of the prior in use and of the one learned, and the ratio of log-losses, for each part of the tasks."""
+    lines = ["| tasks | cells | regret, in use | regret, learned again | log-loss |", "|---|---:|---:|---:|---:|"]
+    for name, tasks in of.items():
+        old, new = regret(LEARNED, tasks), regret(learned, tasks)
+        lines.append(f"| {name} | {len(tasks)} | {old:.2%} | {new:.2%} | {np.exp(new - old):.4f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=1000, help="support examples a cell, which sets its episodes")
     parser.add_argument("--by-scatter", type=float, default=1.0, help="coefficient of the logarithm of the scatter")
     parser.add_argument("--learn-on", choices=EMBEDDINGS, help="this data set alone; without it, both")
+    parser.add_argument("--check", action="store_true", help="compare with the prior in use on other tasks")
     parser.add_argument("--cache", type=Path, help="an .npz to keep the curves in")
     arguments = parser.parse_args()
     data = load_all()
     known = dict(np.load(arguments.cache)) if arguments.cache and arguments.cache.is_file() else {}
-    tasks: Tasks = {}
-    for cell in cells(data):
-        if cell.data in EMBEDDINGS and cell.half == "design":
-            if cell.name not in known:
-                size = cell.n_way * cell.n_shot
-                known[cell.name] = curves(cell, data[cell.data], int(np.clip(arguments.examples // size, 1, 40)))
-                if arguments.cache:
-                    np.savez(arguments.cache, **known)
-            curve = known[cell.name]
-            tasks[cell] = curve, scatters(cell, data[cell.data], len(curve))
+    wanted = [cell for cell in cells(data) if cell.half == "design" or (cell.half == "held-out" and arguments.check)]
+    if arguments.check:
+        data |= text_sets()
+        wanted += [Cell(name, "all", 5, n_shot) for name in TEXTS for n_shot in (1, 2, 5, 10)]
+    everything: Tasks = {}
+    for cell in wanted:
+        if cell.name not in known:
+            size = cell.n_way * cell.n_shot
+            known[cell.name] = curves(cell, data[cell.data], int(np.clip(arguments.examples // size, 1, 40)))
+            if arguments.cache:
+                np.savez(arguments.cache, **known)
+        everything[cell] = known[cell.name], scatters(cell, data[cell.data], len(known[cell.name]))
+    tasks = {cell: task for cell, task in everything.items() if cell.half == "design"}
     of = {name: {cell: task for cell, task in tasks.items() if cell.data == name} for name in EMBEDDINGS}
     prior = learn(of[arguments.learn_on] if arguments.learn_on else tasks, arguments.by_scatter)
     for cell, (curve, each) in tasks.items():
@@ -118,6 +147,12 @@ def main() -> None:
         )
     parts = ", ".join(f"on {name} {regret(prior, part):.4f}" for name, part in of.items() if part)
     print(prior, f"regret {regret(prior, tasks):.4f}, {parts}")
+    if arguments.check:
+        held_out = {cell: task for cell, task in everything.items() if cell.half == "held-out"}
+        groups = {"design halves": tasks, "held-out halves": held_out}
+        for name in (*EMBEDDINGS, *TEXTS):
+            groups[name] = {c: task for c, task in everything.items() if c.data == name and c.half != "design"}
+        put_into_docs("prior", check(groups, prior))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,29 @@ def test_without_a_limit_of_time_every_method_gets_all_its_episodes(monkeypatch,
     assert "| wine/all/3-way/1-shot | 2 |" in (tmp_path / "x.md").read_text()
 
 
+def test_sums_of_a_cell_know_the_calibration_error_that_is_due_to_chance_and_the_error_of_a_ratio(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    pool, tables = (
+        importlib.import_module(f"benchmarks.{name}") for name in ("estimator_pool", "estimator_pool_table")
+    )
+    rng = np.random.default_rng(0)
+    found, ratios = [], []
+    for _ in range(100):  # cells of five episodes with 60 queries each, calibrated
+        sums: dict = {}
+        for _ in range(5):
+            top = rng.uniform(0.5, 1, 60)
+            losses = np.exp(rng.normal(0, 0.3, 2))
+            gaps = pool.gaps(np.stack([top, 1 - top], 1), (rng.random(60) > top).astype(int))
+            found_now = {"queries": 60.0, "no pool": losses[0], "pool": losses[1], "pool, gaps": gaps}
+            sums = tables.added(sums, found_now | {"products": np.outer(losses, losses)})
+        assert sums["episodes"] == 5
+        found.append(tables.calibration_errors(sums, "pool"))
+        ratios.append(tables.ratio(sums))
+    ece, by_chance = np.mean(found, 0)
+    assert ece == pytest.approx(by_chance, rel=0.1)
+    assert np.std([ratio for ratio, _ in ratios]) == pytest.approx(np.mean([error for _, error in ratios]), rel=0.3)
+
+
 def test_the_prior_of_the_scale_is_learned_with_the_coefficient_of_the_scatter_that_was_asked_for(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
     prior = importlib.import_module("benchmarks.estimator_prior")

@@ -101,6 +101,17 @@ def test_a_decision_is_a_label_none_or_ask():
     assert asked[64] < 0.15 < asked[8]
 
 
+def test_a_label_is_given_where_it_is_expected_to_cost_less_than_asking():
+    X, y, queries, *_ = blobs(n_shot=8, dim=8)
+    model = OneVsEachClassifier().fit(X, y)
+    p, outside = model.predict_proba(queries), model.outlier_p_value(queries) < 0.05
+    for cost in (0.02, 0.2, 0.6):
+        expected = np.where(1 - p.max(1) < cost, model.predict(queries).astype(object), "ask")
+        assert model.decide(queries, asking_cost=cost).tolist() == np.where(outside, "none", expected).tolist()
+    with pytest.raises(InputError, match="asking_cost must be a number between 0 and 1"):
+        model.decide(queries, asking_cost=2)
+
+
 def test_levels_and_words_that_make_no_sense_are_refused(fitted):
     queries = blobs()[2]
     for level in (0.0, 1.0, 90, "high"):

@@ -1,4 +1,4 @@
-"""A local Ray cluster of two workers: a sweep of which one is killed in the middle, and shards of `classify`."""
+"""A local Ray cluster of two workers: a sweep with one killed in the middle, shards of `classify`, joblib's work."""
 
 import os
 import signal
@@ -9,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from joblib import parallel_config
+from sklearn.model_selection import cross_val_score
 
+from polyshot import OneVsEachClassifier
 from polyshot.app import Columns, ItemClassifier, Items, Levels, classify
 from polyshot.app.shards import QuerySource, answer_in_shards
 from polyshot.evaluation.grid import read_sweep
@@ -91,3 +94,17 @@ def test_shards_of_queries_have_the_answers_of_one_process(tmp_path: Path, monke
     spread = list(classify(model, source.read(), levels, parts=tmp_path / "parts"))
     assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "parts").glob("0*.json")} == chunks
     assert spread == list(classify(model, source.read(), levels))
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_folds_that_joblib_sends_to_ray_have_the_same_scores() -> None:
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    rng = np.random.default_rng(0)
+    y = np.arange(24) % 3
+    X = 0.2 * rng.normal(size=(3, 128))[y] + rng.normal(size=(24, 128))
+    expected = cross_val_score(OneVsEachClassifier(), X, y, cv=2, scoring="neg_log_loss")
+    with parallel_config("ray", n_jobs=2):
+        found = cross_val_score(OneVsEachClassifier(), X, y, cv=2, scoring="neg_log_loss")
+    np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -120,13 +120,15 @@ class Decisions(Answers):
         confidence_level: Any = 0.9,
         false_alarm_rate: Any = 0.05,
         *,
+        asking_cost: Any = None,
         none: Any = "none",
         ask: Any = "ask",
     ) -> NDArray[np.object_]:
         """A label, "none" or "ask" for every row.
 
         "none" if `outlier_p_value` is below the false-alarm rate; otherwise the label, if exactly one is in the set
-        of `predict_set`; otherwise "ask", for a person to decide.
+        of `predict_set`; otherwise "ask", for a person to decide. With `asking_cost` the probabilities take the place
+        of the sets: the most probable label, if asking costs more than that label is expected to.
 
         Parameters
         ----------
@@ -135,6 +137,8 @@ class Decisions(Answers):
             Level of the sets.
         false_alarm_rate : float, default=0.05
             Largest share of known queries that are called "none".
+        asking_cost : float, optional
+            What asking a person costs if a wrong label costs 1. Then `confidence_level` is not used.
         none, ask : default="none", "ask"
             What to return for queries outside all classes, and for undecided ones.
 
@@ -147,7 +151,12 @@ class Decisions(Answers):
         for answer in (none, ask):
             if answer in classes:
                 raise InputError(f"{answer!r} is also a class; choose other words for `none` and `ask`")
-        sets = self.predict_set(X, confidence_level)
+        if asking_cost is None:
+            sets = self.predict_set(X, confidence_level)
+        else:
+            check_share("asking_cost", asking_cost)
+            p = self.predict_proba(X)
+            sets = (p == p.max(1, keepdims=True)) & (1 - p < asking_cost)
         outside = self.outlier_p_value(X) < false_alarm_rate
         answers = [classes[row.argmax()] if row.sum() == 1 else ask for row in sets]
         decisions = np.empty(len(sets), dtype=object)

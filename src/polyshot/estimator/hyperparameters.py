@@ -74,8 +74,8 @@ def choose_log_scale(
     """The log-scale with the best weighted log-likelihood plus log prior, and sites near those of that scale.
 
     The covariance of the logits is exp(log_scale) K + intercept. The search climbs from the prior's mean. Of more than
-    500 examples only a part is used: its distance from its own prior's mean is applied to all, its sites are not. Which
-    part depends on the order of the examples (`by_content`). Examples of weight two count twice.
+    500 examples only a part is used: its distance from its own prior's mean is applied to all, as are the means of its
+    sites. Which part depends on the order of the examples (`by_content`). Examples of weight two count twice.
     """
     weights = torch.ones(len(y), dtype=torch.float64) if example_weights is None else example_weights
     centre = prior.mean(K, y, n_way, weights)
@@ -85,8 +85,9 @@ def choose_log_scale(
         part = _representatives(y, n_way)
         labels, y_part = np.unique(y[part].numpy(), return_inverse=True)
         some = _among(K, part, len(labels)), torch.from_numpy(y_part), len(labels)
-        chosen, _ = choose_log_scale(*some, prior, intercept, weights[part])
-        return centre + chosen - prior.mean(*some, weights[part]), None
+        chosen, near = choose_log_scale(*some, prior, intercept, weights[part])
+        distance = chosen - prior.mean(*some, weights[part])
+        return centre + distance, None if near is None else _typical_sites(near, y, n_way)
     fits: dict[int, TiedPropagation] = {}
 
     def objective(k: int) -> float:
@@ -149,6 +150,13 @@ def _among(K: Tensor | FactoredKernel, rows: Tensor, n_way: int) -> Tensor | Fac
         return K[rows][:, rows]
     part = FactoredKernel(K.phi[rows], K.each_pair)
     return part if feature_space_is_cheaper(len(rows), part.phi.shape[1], n_way) else part.matrix()
+
+
+def _typical_sites(near: TiedPropagation, y: Int[Tensor, "n"], n_way: int) -> TiedPropagation:
+    """Sites for all examples to start from: the geometric mean of a part's precisions, and its mean kappa."""
+    kappa = near.kappa.sum() / (near.kappa != 0).sum()
+    w = near.w.log().mean().exp().expand(len(y))
+    return near._replace(w=w, kappa=kappa.expand(len(y), n_way).scatter(1, y[:, None], 0.0))
 
 
 def _representatives(y: Int[Tensor, "n"], n_way: int) -> Int[Tensor, "m"]:

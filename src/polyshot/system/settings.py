@@ -45,7 +45,7 @@ class Setting:
     at_least: int | float | None = None
     above: int | float | None = None
     at_most: int | float | None = None
-    item: type | None = None
+    item: Any = None
 
     @property
     def kind(self) -> str:

@@ -18,6 +18,7 @@ NONE = "none of these"  # the model's answer for items like those that a person 
 _APPLICATION = 0x504C4142  # "PLAB": what tells these files from other SQLite files
 _FORMAT = 1
 _KINDS = ("class", "none", "skip")
+_DAMAGED = (sqlite3.Error, UnicodeDecodeError)  # the second when sqlite's own message quotes a damaged name
 _LONGEST_NAME = 100  # characters of a class
 _TABLES = f"""
 PRAGMA application_id = {_APPLICATION};
@@ -124,7 +125,7 @@ class LabelStore:
             except BaseException:
                 self._connection.close()
                 raise
-        except (sqlite3.Error, OSError) as error:
+        except (*_DAMAGED, OSError) as error:
             raise self._failure(error) from error
 
     def _open(self, kind: str, name: str) -> None:
@@ -171,7 +172,7 @@ class LabelStore:
                 decision = None if kind is None else Decision(kind, label)
                 found.append(Action(version, tuple(members.get(version, ())), decision, bool(check), undoes))
             return found
-        except (sqlite3.Error, InputError) as error:
+        except (*_DAMAGED, InputError) as error:
             raise self._failure(error) from error
 
     def add(self, action: Action) -> None:
@@ -191,7 +192,7 @@ class LabelStore:
                 if self._connection.in_transaction:
                     run("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             raise self._failure(error) from error
 
     def growth(self) -> list[Accuracy]:
@@ -199,7 +200,7 @@ class LabelStore:
         try:
             points = [Accuracy(*row) for row in self._connection.execute("SELECT * FROM growth ORDER BY n_decided")]
             _require(all(isinstance(x, int | float) for point in points for x in point))
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             raise self._failure(error) from error
         return points
 
@@ -207,7 +208,7 @@ class LabelStore:
         """Write one more estimate of the accuracy, in place of an earlier one after as many decisions."""
         try:
             self._connection.execute("INSERT OR REPLACE INTO growth VALUES (?, ?, ?, ?, ?)", point)
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             raise self._failure(error) from error
 
     def close(self) -> None:

@@ -1,12 +1,17 @@
-"""Damaged and forged files of labels: the person's steps, or an error of ours that names the file."""
+"""Damaged SQLite files. Labels, also forged ones: the person's steps, or an error of ours that names the file.
+
+The cache of vectors: the right vectors or none, and at most a warning.
+"""
 
 import contextlib
 import shutil
 import sqlite3
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
-from fuzzing import attempt_file, fuzz_settings
+from fuzzing import attempt_file, count, fuzz_settings
 from hypothesis import given
 from hypothesis import strategies as st
 from mutations import NUMBERS, TEXTS, damaged_bytes
@@ -14,6 +19,7 @@ from mutations import NUMBERS, TEXTS, damaged_bytes
 from polyshot.app.labelling.decisions import Decisions
 from polyshot.app.labelling.enough import Accuracy
 from polyshot.app.labelling.store import Action, Decision, LabelStore
+from polyshot.encoders import VectorCache
 
 COLUMNS = [
     ("source", "kind"), ("source", "name"), ("items", "version"), ("items", "item"), ("growth", "accuracy"),
@@ -75,3 +81,35 @@ def test_a_file_of_labels(labels, tmp_path_factory, data):
             assert all(isinstance(name, str) for name in decisions.labels.values())
     finally:
         store.close()
+
+
+VECTORS = {bytes([k]) * 32: np.full(3, k, np.float32) for k in range(4)}
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory) -> bytes:
+    with VectorCache(tmp_path_factory.mktemp("cache")) as cache:
+        cache.put("digest", "a model", VECTORS)
+    return cache.path.read_bytes()
+
+
+@fuzz_settings(8)
+@given(data=st.data())
+def test_a_damaged_cache(cached, tmp_path_factory, data):
+    folder = tmp_path_factory.getbasetemp() / "damaged-cache"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    cache = VectorCache(folder)
+    cache.path.write_bytes(data.draw(damaged_bytes(cached)))
+    with cache, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = cache.get("digest", list(VECTORS))
+        cache.put("digest", "a model", VECTORS)
+        assert all(isinstance(usage.title, str) for usage in cache.usage())
+        cache.clear()
+        cache.put("digest", "a model", VECTORS)
+        assert len(cache.get("digest", list(VECTORS))) == 4
+    assert all("the cache cannot be used" in str(warning.message) for warning in told)
+    assert set(found) <= set(VECTORS)
+    assert all(np.array_equal(vector, VECTORS[item]) for item, vector in found.items())
+    count("refusal" if told else "answer")

@@ -23,7 +23,11 @@ test: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-# The lowest versions that pyproject.toml allows, in an environment of their own.
+# Without the checks of types while the tests run.
+UNCHECKED := addopts=-q -p no:anyio -p no:schemathesis
+
+# The lowest versions that pyproject.toml allows, in an environment of their own. The lowest jaxtyping cannot check the
+# types of what numba compiles.
 LOWEST := build/lowest
 LOWEST_PIP := $(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt
 NOT_LOWEST := app cli docs encoders faults fuzz golden methods paper report
@@ -31,13 +35,14 @@ NOT_LOWEST := app cli docs encoders faults fuzz golden methods paper report
 test-lowest:
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST_PIP) -e '.[cli,figures]' beartype gpytorch hypothesis imagecorruptions-imaug pandas pytest torchmetrics
-	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(NOT_LOWEST:%=--ignore=tests/%)
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -o "$(UNCHECKED)" $(NOT_LOWEST:%=--ignore=tests/%)
 
 coverage: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --cov=polyshot --cov-report=term
 
+# The checks of types would take two thirds of the time; the examples of `make test` have them.
 fuzz: $(VENV)/.dev
-	POLYSHOT_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/pytest tests/fuzz
+	POLYSHOT_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/pytest -o "$(UNCHECKED)" tests/fuzz
 
 audit: $(VENV)/.runtime
 	$(PIP) -e '.[audit]'

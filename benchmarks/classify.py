@@ -31,16 +31,19 @@ OUT = Path(__file__).parent / "results" / "classify.json"
 CLASSES, WORDS, DIMENSION = 10, 400, 384
 ROWS = 200_000
 FAST = ("--fast",)
+TWO_JOBS = ("--launcher", "local", "--jobs", "2")
 PER_QUERY = "per query"
 # name: (form, queries, examples per class, further words of the command, whether it is killed once)
 RUNS: dict[str, tuple[str, int, int, tuple[str, ...], bool]] = {
     "20 sentences": ("text", 20, 5, (), False),
     "20 vectors": ("npz", 20, 5, (), False),
+    "20,000 sentences": ("text", 20_000, 5, (), False),
+    "20,000 vectors, CSV, --fast": ("csv", 20_000, 5, FAST, False),
     "200,000 sentences, --fast": ("text", ROWS, 5, FAST, False),
     "200,000 sentences, --fast, killed": ("text", ROWS, 5, FAST, True),
     "200,000 vectors, npz, --fast": ("npz", ROWS, 5, FAST, False),
-    "200,000 vectors, CSV, --fast": ("csv", ROWS, 5, FAST, False),
-    "200,000 vectors, npz, --launcher local --jobs 2": ("npz", ROWS, 5, ("--launcher", "local", "--jobs", "2"), False),
+    "200,000 vectors, npz, --fast, killed": ("npz", ROWS, 5, FAST, True),
+    "200,000 vectors, npz, --fast, --launcher local --jobs 2": ("npz", ROWS, 5, (*FAST, *TWO_JOBS), False),
 }
 
 

@@ -29,7 +29,7 @@ METHODS = (*FOURTEEN[:12], "ove-ml-prior", "ove-ml", "ove-pl-paper", "ove-pl", "
 BENCHMARK = (
     *FOURTEEN[:12], "cdkt-ml", "cdkt-ml-sharp", "cdkt-pl", "cdkt-pl-sharp", "ove-ml-paper", "ove-ml-paper-rbf",
     "ove-ml", "ove-ml-rbf", "ove-pl-paper", "ove-pl-paper-rbf", "ove-pl-propagation", "ove-pl-score",
-    "ove-pl", "ove-pl-rbf",
+    "ove-pl", "ove-pl-rbf", "protonet-rotations", "dkt-rotations", "ove-pl-rotations", "ove-pl-rbf-rotations",
 )  # fmt: skip
 KERNELS = tuple(
     f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml-prior", "ml", "pl")
@@ -74,7 +74,8 @@ def label(run: str, by: dict[str, Result]) -> str:
     if "-paper" in run:  # runs without `settings` average log-probabilities: so the paper's text, but not its code
         whose = "the paper's settings" if result.training.get("settings") == "paper" else "the paper's text"
         return f"{METHOD_CLASSES[result.method].short_title(result.options)}, {whose}"
-    return method_label(result) + (f", seed {result.seed}" if result.seed else "")
+    rotated = ", rotated characters too" if result.training.get("rotations") else ""
+    return method_label(result) + rotated + (f", seed {result.seed}" if result.seed else "")
 
 
 def shown(value: float, measure: str) -> str:

@@ -25,9 +25,11 @@ from polyshot.evaluation.results import find_results, write_result
 from polyshot.report.page import make_report
 from polyshot.report.tables import make_tables
 from polyshot.report.tables_text import render
+from polyshot.runs.launchers import Job, run_job
 from polyshot.runs.trained import load
 from polyshot.runs.trainer import train
 from polyshot.system.files import write_atomically
+from polyshot.system.lock import locked
 from small_runs import edit_config, small
 
 EVIL = [
@@ -134,6 +136,22 @@ def test_a_file_is_never_written_through_a_link(tmp_path: Path) -> None:
     write_atomically(tmp_path / "out.csv", b"new")
     assert precious.read_text() == "mine"
     assert not (tmp_path / "out.csv").is_symlink()
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="Windows has no such flag")
+@pytest.mark.parametrize("writer", ["log", "lock"])
+def test_logs_and_locks_are_not_opened_through_a_link(writer: str, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / writer).symlink_to(precious)
+    if writer == "log":
+        failure = run_job(Job("a job", ((sys.executable, "-V"),), tmp_path / "log"))
+        assert failure is not None
+        assert failure.startswith("cannot be run: ")
+    else:
+        with pytest.raises(DataError, match="cannot be written"), locked(tmp_path / "lock"):
+            pass
+    assert precious.read_text() == "mine"
 
 
 def test_temporary_names_cannot_be_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

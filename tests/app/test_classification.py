@@ -123,6 +123,28 @@ def test_unusable_items_are_named_all_at_once_or_left_out(photos: Path) -> None:
         classify(found, Items.of("images", [photos / "queries" / "bad1.png"]), skip_unreadable=True)
 
 
+@pytest.mark.parametrize("bad", [1e9, 1e20, 1e39, np.nan])
+def test_vectors_that_no_kernel_can_use_are_named_or_left_out(bad: float) -> None:
+    rows = np.concatenate([QUERIES[:3], [np.full(6, bad)], QUERIES[3:]])
+    queries = Items.of("vectors", rows)
+    examples = Items.of("vectors", X)
+    for pool in (None, queries):
+        found = ItemClassifier.fit(examples, LABELS, pool=pool)
+        with pytest.raises(DataError, match=r"1 of 5 queries cannot be used(.|\n)*row 4: (holds|a row of X lies)"):
+            classify(found, queries)
+        result = classify(found, queries, skip_unreadable=True)
+        assert set(result.failures) == {3}
+        assert [a.name for a in result] == ["row 1", "row 2", "row 3", "row 5"]
+        assert 3 not in result.next_to_label
+        others = ItemClassifier.fit(examples, LABELS, pool=pool and queries.take([0, 1, 2, 4]))
+        expected, _ = others.answer(queries.take([0, 1, 2, 4]))
+        np.testing.assert_allclose([a.probabilities for a in result], [a.probabilities for a in expected])
+    more = Items.of("vectors", np.concatenate([X, rows[3:4]]))
+    with pytest.raises(DataError, match=r"1 of 31 labelled examples cannot be used(.|\n)*row 31: (holds|lies so far)"):
+        ItemClassifier.fit(more, [*LABELS, "ant"])
+    assert len(ItemClassifier.fit(more, [*LABELS, "ant"], skip_unreadable=True).examples) == 30
+
+
 def test_empty_texts_are_reported() -> None:
     texts = Items.of("text", ["a", "aa", "bbbbbbb", " "])
     with pytest.raises(DataError, match=r"1 of 4 labelled examples cannot be used(.|\n)*row 4: empty text"):

@@ -1,6 +1,5 @@
 """The labelling page in a real Chromium."""
 
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +14,6 @@ from PIL import Image
 
 from processes import start_polyshot, wait_for
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("chromium") is None or shutil.which("chromedriver") is None,
-    reason="needs the executables chromium and chromedriver",
-)
 _ENCODER = '''
 import numpy as np
 from polyshot.encoders import ENCODERS, Encoder
@@ -33,32 +28,6 @@ class Hue(Encoder):
 
 ENCODERS.register("hue", Hue)
 '''
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for argument in (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-        "--window-size=1200,900",
-    ):  # fmt: skip
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    yield found
-    found.quit()
-
-
-@pytest.fixture
-def page(driver: Any) -> Iterator[Page]:
-    """A browser whose page must have no error in its console."""
-    driver.get_log("browser")
-    yield Page(driver)
-    assert [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 def test_label_undo_skip_and_reload(page: Page, tmp_path: Path) -> None:

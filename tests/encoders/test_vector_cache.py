@@ -113,6 +113,27 @@ def test_a_damaged_file_costs_a_warning_and_can_be_cleared() -> None:
     assert TextEncoder(Lengths()).transform(["aa"]).tolist() == [[2, 2]]
 
 
+@pytest.mark.parametrize(
+    ("part", "damage"),
+    [
+        (b"vectorsvectors", b"vec\xfforsvectors"),  # which sqlite quotes in a message that is not UTF-8
+        (b"checksum INTEGER", b"chexksum INTEGER"),  # another column, which no DELETE mends
+        (b"SQLite format 3\0", b"SQLite format 4\0"),
+    ],
+)
+def test_a_file_with_other_tables_costs_a_warning_and_can_be_cleared(part: bytes, damage: bytes) -> None:
+    TextEncoder(Lengths()).transform(["aa"])
+    path = VectorCache().path
+    assert part in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(part, damage))
+    with pytest.warns(UserWarning, match="the cache cannot be used"):
+        assert TextEncoder(Lengths()).transform(["aa"]).tolist() == [[2, 2]]
+    VectorCache().clear()
+    TextEncoder(encoder := Lengths()).transform(["aa"])
+    TextEncoder(encoder).transform(["aa"])
+    assert len(encoder.seen) == 1
+
+
 def test_a_place_that_cannot_be_written_to_costs_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.warns(UserWarning, match="cache cannot be used"):

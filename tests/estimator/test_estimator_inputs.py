@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from polyshot.errors import InputError
 from polyshot.estimator import OneVsEachClassifier
+from polyshot.estimator.covariance import out_of_reach
 
 
 def test_tensors_are_taken_and_arrays_returned(fitted):
@@ -24,6 +25,23 @@ def test_tensors_of_every_precision_are_taken(dtype):
     X, y, queries, labels, _ = blobs()
     model = OneVsEachClassifier().fit(torch.tensor(X, dtype=dtype, requires_grad=True), torch.from_numpy(y))
     assert model.score(torch.tensor(queries, dtype=dtype), labels) > 0.9
+
+
+def test_arrays_that_may_not_be_written_to_are_taken_without_a_warning(tmp_path):
+    X, y, queries, _, _ = blobs()
+    weights = np.ones(len(y))
+    torch.set_warn_always(True)  # torch would warn once per process
+    try:
+        for array in (X, y, queries, weights):
+            array.flags.writeable = False
+        model = OneVsEachClassifier().fit(X, y, sample_weight=weights).add(X[:2], y[:2])
+        model.predict_set(queries)
+        model.next_to_label(queries, 1)
+        model.explain(queries[:1])
+        model.save(tmp_path / "m")
+        OneVsEachClassifier(unlabeled=y[0]).fit(X, y).predict_proba(queries)  # a label of numpy's own type
+    finally:
+        torch.set_warn_always(False)
 
 
 def test_views_that_run_backwards_are_taken():
@@ -191,11 +209,16 @@ def test_rows_that_are_all_alike_are_answered_by_how_frequent_the_classes_are(ke
     np.testing.assert_allclose(p, 0.75, atol=0.02)
 
 
-def test_a_row_too_far_away_for_the_rbf_is_refused():
+@pytest.mark.parametrize("far", [1e9, 1e20, 1e300])
+def test_a_row_too_far_away_for_the_rbf_is_refused(far):
     X, y, *_ = blobs()
-    X[3] = 1e9
-    with pytest.raises(InputError, match="typical distances from the mean"):
+    X[3] = far
+    with pytest.raises(
+        InputError, match=rf"typical distances from the others.*it begins with {far:.3g}".replace("+", r"\+")
+    ):
         OneVsEachClassifier("rbf").fit(X, y)
+    assert out_of_reach("rbf", torch.from_numpy(X)).nonzero().tolist() == [[3]]
+    assert not out_of_reach("cosine", torch.from_numpy(X)).any()
 
 
 def test_covariances_that_overflow_are_refused_where_the_means_do_not():

@@ -1,4 +1,7 @@
 import pytest
+import torch
+
+torch.set_warn_always(True)  # a warning that came once only could not be repeated
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

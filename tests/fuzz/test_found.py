@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sqlite3
 
 import numpy as np
 import pytest
@@ -11,12 +12,15 @@ from made_results import make_result
 from polyshot.app import ItemClassifier, Items
 from polyshot.app import read_queries as read_app_queries
 from polyshot.app.classification import classify
+from polyshot.app.labelling.enough import Accuracy
+from polyshot.app.labelling.store import Action, Decision, LabelStore
 from polyshot.data.class_splits import Splits
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
+from polyshot.evaluation.grid import read_sweep
 from polyshot.evaluation.results import read_result, write_result
 from polyshot.runs.config import TrainingConfig, read_toml
-from polyshot.runs.history import parse_log
+from polyshot.runs.history import parse_log, validation_accuracies
 from polyshot.runs.prediction_files import read_queries
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.sealed import read_sealed, write_sealed
@@ -46,6 +50,31 @@ def test_a_model_whose_tensor_is_one_number(tmp_path):
             OneVsEachClassifier.load(path)
 
 
+def test_a_model_with_a_complex_tensor(tmp_path):
+    path = tmp_path / "m"
+    OneVsEachClassifier().fit(np.eye(4), [0, 0, 1, 1]).save(path)
+    tensors, record = load_checkpoint(path, MODEL)
+    save_checkpoint(path, tensors | {"other": torch.zeros(2, dtype=torch.complex64)}, record, MODEL)
+    with pytest.raises(DataError, match=r"m: not a readable classifier \(other is complex\)"):
+        OneVsEachClassifier.load(path)
+
+
+def test_a_model_with_an_absurd_scale(tmp_path):
+    path = tmp_path / "m"
+    OneVsEachClassifier().fit(np.eye(4), [0, 0, 1, 1]).save(path)
+    tensors, record = load_checkpoint(path, MODEL)
+    save_checkpoint(path, tensors, record | {"log_scale": 1e308}, MODEL)
+    with pytest.raises(DataError, match=r"m: not a readable classifier \(wrong scales\)"):
+        OneVsEachClassifier.load(path)
+
+
+def test_a_list_of_settings_with_something_else_in_it(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text('out = "x"\n[train]\nmethod = "protonet"\n[evaluate]\nprotocols = ["accuracy", 1]\n')
+    with pytest.raises(InputError, match=r"grid\.toml: \[evaluate\]: protocols must be a list of text, not \['acc"):
+        read_sweep(path)
+
+
 @pytest.mark.parametrize("read", [read_queries, read_app_queries])
 def test_queries_that_are_one_number(read, tmp_path):
     np.savez(tmp_path / "x.npz", X=np.array(3.0))
@@ -67,6 +96,11 @@ def test_a_checkpoint_in_bfloat16(tmp_path):
 def test_a_log_without_its_numbers(entry):
     with pytest.raises(ValueError, match="no number of episodes, or a validation accuracy that is none"):
         parse_log(json.dumps(entry).encode(), unchecked=True)
+
+
+def test_a_log_whose_accuracy_is_a_whole_number():
+    (accuracy,) = validation_accuracies([{"episodes": 9, "validation_accuracy": 0}])
+    assert isinstance(accuracy, float)
 
 
 @pytest.mark.parametrize("counts", ["12", {"test": "12"}, [1]])
@@ -110,3 +144,44 @@ def test_a_damaged_chunk_of_answers_is_computed_again(content, tmp_path):
     first = list(classify(model, queries, parts=tmp_path))
     (tmp_path / "000000.json").write_bytes(content)
     assert list(classify(model, queries, parts=tmp_path)) == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE actions SET undoes = 'x' WHERE version = 2",
+        "UPDATE actions SET decision = x'ff' WHERE version = 1",
+        "UPDATE growth SET accuracy = 'x'",
+        "DELETE FROM source",
+        "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END",
+        "DROP TABLE items",
+    ],
+)
+def test_a_forged_file_of_labels(change, tmp_path):
+    path = tmp_path / "labels.sqlite"
+    store = LabelStore(path, "text", "made-up")
+    store.add(Action(1, ("a",), Decision("class", "login")))
+    store.add(Action(2, ("a",), None, undoes=1))
+    store.add_growth(Accuracy(3, 1, 0.5, 0.1, 0.9))
+    store.close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(change)
+    connection.close()
+    with pytest.raises(DataError, match=r"labels\.sqlite: labels cannot be read or written \(the file is damaged\)"):
+        read_labels(path)
+
+
+def test_a_file_of_labels_whose_damage_is_quoted_by_sqlite(tmp_path):
+    path = tmp_path / "labels.sqlite"
+    LabelStore(path, "text", "made-up").close()
+    path.write_bytes(path.read_bytes().replace(b"growthgrowth", b"gro\xffthgrowth"))
+    with pytest.raises(DataError, match=r"labels\.sqlite: labels cannot be read or written"):
+        read_labels(path)
+
+
+def read_labels(path):
+    store = LabelStore(path, "text", "made-up")
+    try:
+        return store.actions(), store.growth()
+    finally:
+        store.close()

@@ -8,12 +8,19 @@ by the first edition of polyshot and cannot be made again.
 import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
+from polyshot.app import ItemClassifier, Items
+from polyshot.app.item_classifier import record_path
+from polyshot.app.labelling.enough import Accuracy
+from polyshot.app.labelling.store import Action, Decision, LabelStore
 from polyshot.data.packed import read_packed, write_packed
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.evaluation.results import find_results, write_result
@@ -82,6 +89,54 @@ def run_answers(folder: Path) -> dict[str, Any]:
     }
 
 
+def write_models() -> None:
+    """Model files of every kind: plain, with sparse rows, by features, with a pool, with weights, and of `classify`."""
+    fitted().save(FILES / "model.safetensors")
+    names = np.array(["ant", "bee", "cat"])[LABELS]
+    sparse = csr_array(np.where(SUPPORT > 0, SUPPORT, 0.0))
+    OneVsEachClassifier("linear").fit(sparse, names).save(FILES / "sparse.safetensors")
+    many = np.random.default_rng(5).standard_normal((N_MANY, 4)).round(1)
+    OneVsEachClassifier("linear").fit(many, many[:, 0] > 0).save(FILES / "features.safetensors")
+    pool = np.concatenate([SUPPORT, SUPPORT + 0.1])
+    OneVsEachClassifier(unlabeled=None).fit(pool, [*names, *[None] * 6]).save(FILES / "pool.safetensors")
+    weighted = OneVsEachClassifier().fit(SUPPORT, names, sample_weight=[1, 2, 1, 0.5, 1, 1])
+    weighted.save(FILES / "weighted.safetensors", metadata={"made": "here"})
+    ItemClassifier.fit(Items.of("vectors", SUPPORT), names.tolist()).save(FILES / "classify.polyshot")
+
+
+def model_answers(name: str) -> dict[str, Any]:
+    """What a model file says, and what is in it beside the model."""
+    path = FILES / name
+    model = OneVsEachClassifier.load(path)
+    sizes = {"metadata": model.metadata_, "examples": len(model.fitted_.examples.labels)}
+    if record_path(path).exists():
+        (answer,), _ = ItemClassifier.load(path).answer(Items.of("vectors", QUERIES[:1]))
+        sizes["answer"] = answer.as_dict()
+    return estimator_answers(model) | sizes
+
+
+def label_answers() -> dict[str, Any]:
+    """Every step in a copy of the file of labels, which is written to when it is opened."""
+    with TemporaryDirectory() as folder:
+        store = LabelStore(Path(shutil.copy(FILES / "labels.sqlite", folder)), "text", "made-up")
+        steps, growth = [asdict(action) for action in store.actions()], [list(point) for point in store.growth()]
+        store.close()
+    return {"steps": json.loads(json.dumps(steps)), "growth": growth}
+
+
+def write_labels() -> None:
+    """A file of labels with every kind of step."""
+    path = FILES / "labels.sqlite"
+    path.unlink(missing_ok=True)
+    store = LabelStore(path, "text", "made-up")
+    store.add(Action(1, ("a", "b"), Decision("class", "login")))
+    store.add(Action(2, ("c",), Decision("none"), spot_check=True))
+    store.add(Action(3, ("c",), None, undoes=2))
+    store.add(Action(4, ("c",), Decision("skip")))
+    store.add_growth(Accuracy(3, 1, 0.5, 0.1, 0.9))
+    store.close()
+
+
 def data_answers(path: Path) -> dict[str, Any]:
     packed = read_packed(path)
     return {"X": packed.arrays["X"].tolist(), "labels": packed.labels.tolist(), "classes": list(packed.class_names)}
@@ -96,7 +151,8 @@ def result_answers(folder: Path) -> list[Any]:
 def reference() -> dict[str, Any]:
     """What the code says now."""
     return {
-        "model": estimator_answers(OneVsEachClassifier.load(FILES / "model.safetensors")),
+        "models": {name: model_answers(name) for name in MODELS},
+        "labels": label_answers(),
         "data": data_answers(FILES / "data.npz"),
         "run": run_answers(FILES / "run"),
         "first-edition": run_answers(FILES / "first-edition"),
@@ -107,6 +163,8 @@ def reference() -> dict[str, Any]:
 
 
 INFERENCES = ("propagation", "variational")
+MODELS = ("classify.polyshot", *(f"{x}.safetensors" for x in ("model", "sparse", "features", "pool", "weighted")))
+N_MANY = 310  # so many that the posterior is computed by features
 
 
 def main() -> None:
@@ -116,7 +174,8 @@ def main() -> None:
     X = (rng.normal(size=(16, 4))[labels] + rng.normal(0, 0.7, (128, 4))).astype(np.float32)
     names = np.array([f"class {i}" for i in range(16)])
     write_packed(FILES / "data.npz", {"X": X, "labels": labels, "class_names": names})
-    fitted().save(FILES / "model.safetensors")
+    write_models()
+    write_labels()
     shutil.rmtree(FILES / "run", ignore_errors=True)
     os.chdir(FILES)  # so that no path of this machine is in the configuration
     few = {"shots": 1, "ways": 2, "queries": 2, "epochs": 2, "episodes_per_epoch": 2, "validation_episodes": 2}

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyshot.estimator import OneVsEachClassifier
 from polyshot.methods import METHODS
 from tests.golden import make
 
@@ -30,9 +29,13 @@ def assert_same(actual, expected, **tolerance):
         assert actual == expected
 
 
-def test_the_model_file_answers_as_ever():
-    model = OneVsEachClassifier.load(make.FILES / "model.safetensors")
-    assert_same(make.estimator_answers(model), REFERENCE["model"], **READ)
+@pytest.mark.parametrize("name", make.MODELS)
+def test_a_model_file_answers_as_ever(name):
+    assert_same(make.model_answers(name), REFERENCE["models"][name], **READ)
+
+
+def test_a_file_of_labels_is_read_as_ever():
+    assert_same(make.label_answers(), REFERENCE["labels"], **READ)
 
 
 def test_packed_data_are_read_as_ever():

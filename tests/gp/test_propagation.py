@@ -94,3 +94,11 @@ def test_sites_are_finite_at_every_scale(log_scale, kind):
 def test_weights_are_an_error():
     with pytest.raises(InputError, match="unit"):
         fit_propagation(OneVsEachGP(torch.ones(2, 2)), torch.eye(2).double(), torch.tensor([0, 1]), 2)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-2])
+def test_examples_that_repeat_each_other_are_not_called_converged_because_their_means_stand_still(noise):
+    K, y = 19.3 + noise * torch.eye(6, dtype=torch.float64), torch.tensor([1, 1, 1, 0, 0, 0])
+    found, exact = (fit_propagation(MODEL, K, y, 2, tolerance=t, max_sweeps=2000) for t in (1e-4, 1e-9))
+    assert found.converged
+    assert float(log_evidence(MODEL, K, y, found)) == pytest.approx(float(log_evidence(MODEL, K, y, exact)), abs=1e-4)

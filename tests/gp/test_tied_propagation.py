@@ -142,6 +142,16 @@ def test_a_converged_point_is_left_by_no_further_sweep(tolerance):
         torch.testing.assert_close(torch.softmax(posterior.f, -1), torch.softmax(other.f, -1), rtol=0, atol=tolerance)
 
 
+def test_a_small_move_of_the_means_is_no_convergence_while_sites_want_to_change():
+    K, y = parallel_task(n=20, rare=2, n_way=3, log_scale=6.5, seed=190)
+    (fit, posterior), (exact, other) = (
+        fit_tied_propagation(K, y, 3, tolerance=t, max_sweeps=1000) for t in (1e-3, 1e-7)
+    )
+    assert fit.converged
+    assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=1e-3)
+    torch.testing.assert_close(torch.softmax(posterior.f, -1), torch.softmax(other.f, -1), rtol=0, atol=1e-3)
+
+
 def test_too_few_sweeps_are_not_called_converged():
     K, y = parallel_task()
     fit, _ = fit_tied_propagation(K, y, 2, max_sweeps=1)

@@ -51,17 +51,23 @@ def predict(*arguments: object, code: int = 0) -> Result:
 
 
 def test_photographs_for_a_network_of_characters_are_warned_of(run: Path, tmp_path: Path) -> None:
-    warned = predict(run, *write(tmp_path / "photos", photos())).stderr
-    assert "look like nothing that the run was trained on (glyphs)" in " ".join(warned.split())
-    assert "warning" not in predict(run, *write(tmp_path / "characters", characters())).output
+    def warning(name: str, images: np.ndarray) -> str:
+        return " ".join(predict(run, *write(tmp_path / name, images)).stderr.split())
+
+    assert "25 of 25 images are photographs in colour" in warning("photos", photos())
+    assert "look like nothing that the run was trained on (glyphs)" in warning("grey", photos()[..., 0])
+    assert warning("characters", characters()) == ""
+    red_ink = np.stack([255 - characters() // 5, *2 * [255 - characters()]], axis=-1)
+    assert "in colour" not in warning("red", red_ink)
 
 
 def test_a_run_that_kept_nothing_to_compare_with_says_so(run: Path, tmp_path: Path) -> None:
-    arguments = write(tmp_path, characters())
+    arguments = write(tmp_path / "characters", characters())
     kept = (run / "familiar.safetensors").rename(tmp_path / "kept")
     try:
         assert "is not known" in predict(run, *arguments).output
         assert polyshot.load(run).familiar is None
+        assert "photographs in colour" in predict(run, *write(tmp_path / "photos", photos())).stderr
     finally:
         kept.rename(run / "familiar.safetensors")
 

@@ -1,6 +1,9 @@
 """What a person can do next to get better answers: which queries to label, and which labels to check."""
 
+from collections.abc import Collection
 from typing import NamedTuple
+
+import numpy as np
 
 from polyshot.app.item_classifier import ItemClassifier
 from polyshot.app.items import Items, encode, sample
@@ -15,7 +18,9 @@ class Suspect(NamedTuple):
     probability: float
 
 
-def next_to_label(classifier: ItemClassifier, queries: Items, n: int) -> tuple[int, ...]:
+def next_to_label(
+    classifier: ItemClassifier, queries: Items, n: int, unusable: Collection[int] = ()
+) -> tuple[int, ...]:
     """The rows of the queries whose labels would teach the model most, the best first.
 
     Parameters
@@ -25,6 +30,8 @@ def next_to_label(classifier: ItemClassifier, queries: Items, n: int) -> tuple[i
         Of more than 1,000 a random sample is looked at. Those that cannot be used are left out.
     n : int
         How many rows to choose; fewer if there are fewer.
+    unusable : collection of int
+        Rows that the classifier refuses.
 
     Returns
     -------
@@ -40,7 +47,7 @@ def next_to_label(classifier: ItemClassifier, queries: Items, n: int) -> tuple[i
     """
     if not n:
         return ()
-    rows = sample(queries)
+    rows = np.setdiff1d(sample(queries), list(unusable))
     encoded = encode(queries.take(rows), classifier.encoder)
     usable = rows[encoded.rows]
     if not len(usable):

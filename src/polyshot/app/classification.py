@@ -142,7 +142,7 @@ def classify(
         raise unusable(queries, failures, "queries")
     if not actions:
         raise DataError("none of the queries can be used, so there is nothing to answer")
-    advice = next_to_label(classifier, queries, n_next), suspects(classifier)
+    advice = next_to_label(classifier, queries, n_next, failures), suspects(classifier)
     return Classification(classifier, queries, levels, failures, actions, predicted, *advice, tuple(files))
 
 

@@ -14,11 +14,13 @@ from polyshot.app.answers import Action, Answer, Levels
 from polyshot.app.items import ItemKind, Items, default_encoder, encode, encoder_digest, sample, unusable
 from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
+from polyshot.estimator.covariance import out_of_reach
 from polyshot.estimator.hyperparameters import by_content
 from polyshot.system.sealed import read_sealed, write_sealed
 
 _FORMAT = "polyshot classify 1"
 _FIELDS = {"format", "kind", "encoder", "digest", "names", "contents", "model"}
+_FAR = "lies so far from all others that these could not be told apart"
 _ITEMS = "items"  # the kind of items, among the metadata of the model's file
 _EXCERPT = 120  # characters of a text
 _MOST_BYTES = 2**28  # of a record, which holds the texts of the examples
@@ -87,21 +89,26 @@ class ItemClassifier:
         encoded = encode(examples, encoder, progress=True)
         if encoded.failures and not skip_unreadable:
             raise unusable(examples, encoded.failures, "labelled examples")
-        y = np.array(labels, dtype=str)[encoded.rows]
+        X = encoded.vectors[encoded.rows].astype(np.float64)
+        unlabelled = np.empty((0, X.shape[1])) if pool is None else _pool_vectors(pool, encoder)
+        far = out_of_reach("auto", torch.from_numpy(np.concatenate([X, unlabelled]))).numpy()
+        far, unlabelled = far[: len(X)], unlabelled[~far[len(X) :]]
+        if far.any() and not skip_unreadable:
+            raise unusable(examples, dict.fromkeys(encoded.rows[far].tolist(), _FAR), "labelled examples")
+        X, rows = X[~far], encoded.rows[~far]
+        y = np.array(labels, dtype=str)[rows]
         if lost := sorted(set(labels) - set(y.tolist())):
             raise DataError(
                 f"no usable example is left of the classes {', '.join(lost)}; add some, or remove the class"
             )
-        X = encoded.vectors[encoded.rows].astype(np.float64)
         order = by_content(X)  # the order in which the model keeps its examples
         X, y = X[order], y[order]
-        unlabelled = np.empty((0, X.shape[1])) if pool is None else _pool_vectors(pool, encoder)
         if len(unlabelled):
             model = OneVsEachClassifier(unlabeled=None)
             model.fit(np.concatenate([X, unlabelled]), [*y.tolist(), *(None for _ in unlabelled)])
         else:
             model = OneVsEachClassifier().fit(X, y)
-        return cls(model, encoder, examples.take(encoded.rows[order]))
+        return cls(model, encoder, examples.take(rows[order]))
 
     @property
     def kind(self) -> ItemKind:
@@ -147,8 +154,22 @@ class ItemClassifier:
             raise InputError(f"the model classifies {self.kind}, and the queries are {queries.kind}")
         encoded = encode(queries, self.encoder, cache=cache)
         names = [queries.names[row] for row in encoded.rows]
-        answers = self._answers(names, encoded.vectors[encoded.rows], levels) if names else []
-        return answers, encoded.failures
+        answers, failures = self._answers_and_failures(names, encoded.vectors[encoded.rows], levels)
+        return answers, encoded.failures | {int(encoded.rows[k]): reason for k, reason in failures.items()}
+
+    def _answers_and_failures(
+        self, names: list[str], X: NDArray[np.float32], levels: Levels
+    ) -> tuple[list[Answer], dict[int, str]]:
+        """Answers, and the rows that the model refuses: one of them lets it refuse all rows at once."""
+        try:
+            return self._answers(names, X, levels) if names else [], {}
+        except InputError as error:
+            if len(names) == 1:
+                return [], {0: str(error)}
+        half = len(names) // 2
+        first, failures = self._answers_and_failures(names[:half], X[:half], levels)
+        second, more = self._answers_and_failures(names[half:], X[half:], levels)
+        return first + second, failures | {half + row: reason for row, reason in more.items()}
 
     def _answers(self, names: list[str], X: NDArray[np.float32], levels: Levels) -> list[Answer]:
         nothing = [None] * len(X)
@@ -163,18 +184,9 @@ class ItemClassifier:
             action: Action = "accept" if chosen is None or chosen == (self.classes[best],) else "ask"
             if p is not None and p < levels.false_alarm:
                 action = "none of these"
-            found.append(
-                Answer(
-                    name,
-                    self.classes[best],
-                    float(row[best]),
-                    action,
-                    chosen,
-                    None if p is None else float(p),
-                    tuple(near),
-                    tuple(row.tolist()),
-                )
-            )
+            p_value = None if p is None else float(p)
+            given = chosen, p_value, tuple(near), tuple(row.tolist())
+            found.append(Answer(name, self.classes[best], float(row[best]), action, *given))
         return found
 
     def _nearest(self, X: NDArray[np.float32], n: int) -> list[list[int]]:

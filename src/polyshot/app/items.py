@@ -76,7 +76,8 @@ def encode(items: Items, encoder: Any, *, progress: bool = False, cache: Any = "
     `cache` is that of TextEncoder and ImageEncoder.
     """
     if items.kind == "vectors":
-        vectors = np.asarray(items.contents, np.float32)
+        with np.errstate(over="ignore"):  # infinity is a reason
+            vectors = np.asarray(items.contents, np.float32)
         bad = np.flatnonzero(~np.isfinite(vectors).all(-1)).tolist()
         return Encoded(vectors, dict.fromkeys(bad, "holds NaN, infinity or numbers that are too large"))
     encoded: Encoded = _ENCODERS[items.kind](encoder, progress=progress, cache=cache).encode(items.contents)

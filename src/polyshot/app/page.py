@@ -165,16 +165,15 @@ def _card(result: Classification, row: int, answer: Answer, rank: int | None) ->
         f'<article class="answer-card" {data} data-name="{escape(answer.name)}">{_content(result.queries, row)}'
         f'<div><h2><span>{escape(answer.predicted)}</span> <mark class="{kind}" title="{_TITLES[answer.action]}">'
         f'{answer.action}</mark>{badge}</h2><p class="item">{escape(answer.name)}</p><ul class="bars">{bars}</ul>'
-        f'{"".join(map(note, facts))}<ul class="reasons" aria-label="Nearest examples">{reasons}</ul></div></article>'
+        f'{note(" · ".join(facts))}<ul class="reasons" aria-label="Nearest examples">{reasons}</ul></div></article>'
     )
 
 
 def _reason(result: Classification, example: int, label: str) -> str:
     classifier = result.classifier
     picture = f'<i class="e{example}"></i>' if classifier.kind == "images" else ""
-    return f'<li title="{escape(classifier.described(example))}">{picture}<span><b>{escape(label)}</b> ' + (
-        f"{escape(classifier.described(example))}</span></li>"
-    )
+    described = escape(classifier.described(example))
+    return f'<li title="{described}">{picture}<span><b>{escape(label)}</b> <small>{described}</small></span></li>'
 
 
 def _content(queries: Items, row: int) -> str:

@@ -53,7 +53,7 @@ def classify(
     links: Annotated[bool, typer.Option("--links", help="With --sort-into: link instead of copying.")] = False,
     save: Annotated[Path | None, typer.Option(help="Keep the model in this file, such as model.polyshot.")] = None,
     skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Leave out damaged images and empty texts.")
+        bool, typer.Option("--skip-unreadable", help="Leave out damaged images, empty texts and unusable vectors.")
     ] = False,
     launcher: Annotated[
         str | None, typer.Option(help="Answer in other processes: local, slurm or ray. Default: in this one.")

@@ -11,6 +11,7 @@ from polyshot.system.text import printable
 
 _SHOWN = 40  # rows of the table
 _TOP = 3  # classes per row
+_COLOURS_OF = 100  # examples, and as many queries, whose colours are looked at
 
 
 def predict(
@@ -60,26 +61,35 @@ def predict(
         typer.echo(printable(f"left out: {name}: {reason}"))
     csv, json = files.prediction_files(out)
     typer.echo(f"out-of-episode score: {files.SCORE}\nwrote {csv} and {json}")
-    _warn(adapted, answer)
+    files_of = [named.examples for named in (examples, queries) if isinstance(named.examples, list)]
+    _warn(adapted, answer, [file for of_one in files_of for file in of_one[:_COLOURS_OF]])
 
 
-def _warn(adapted: Any, answer: Any) -> None:
+def _warn(adapted: Any, answer: Any, images: list[Any]) -> None:
     """Say so if the examples and queries look like nothing that the run was trained on."""
     import torch
 
     from polyshot.runs.familiarity import looks_strange, n_strange
+    from polyshot.runs.inputs import in_many_colours
 
-    if answer.familiarity is None:
-        typer.echo("whether the run was trained on anything like this is not known: it kept nothing to compare with")
-        return
-    both = torch.cat([adapted.familiarity, answer.familiarity])
-    if looks_strange(both):
+    config, reason = adapted.run.config, ""
+    colourful = sum(in_many_colours(images)) if adapted.run.method.space.kind == "characters" else 0
+    if answer.familiarity is not None:
+        both = torch.cat([adapted.familiarity, answer.familiarity])
+        if looks_strange(both):
+            reason = (
+                f"{n_strange(both)} of {len(both)} examples and queries look like nothing that the run was trained on"
+            )
+    if 2 * colourful > len(images):
+        reason = f"{colourful} of {len(images)} images are photographs in colour, and the run was trained on characters"
+    if reason:
         message = (
-            f"warning: {n_strange(both)} of {len(both)} examples and queries look like nothing that the run was "
-            f"trained on ({adapted.run.config.scenario}), so do not trust its probabilities. `polyshot classify` takes "
-            "any photos; or train a run on data like these"
+            f"warning: {reason} ({config.scenario}), so do not trust its probabilities. `polyshot classify` takes any "
+            "photos; or train a run on data like these"
         )
         typer.echo(printable(message), err=True)
+    elif answer.familiarity is None:
+        typer.echo("whether the run was trained on anything like this is not known: it kept nothing to compare with")
 
 
 def _table(names: list[str], answer: Any) -> Any:

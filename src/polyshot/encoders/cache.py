@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS vectors (
     UNIQUE (model, item)
 );
 """
+_DAMAGED = (sqlite3.Error, UnicodeDecodeError)  # the second when sqlite's own message quotes a damaged name
 Result = TypeVar("Result")
 
 
@@ -93,11 +94,17 @@ class VectorCache:
             with closing(sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)) as connection:
                 connection.executescript(_TABLES)
                 connection.executescript("DELETE FROM vectors; DELETE FROM models; VACUUM;")
-        except sqlite3.OperationalError as error:
-            raise DataError(f"{self.path}: cannot be cleared ({error}); end the processes that use it") from error
-        except sqlite3.DatabaseError:
-            self.path.unlink()
-            self.path.with_name(f"{_FILE}-journal").unlink(missing_ok=True)
+                damaged = _schema(connection) != _schema(None)
+        except _DAMAGED as error:
+            if "locked" in str(error):
+                raise DataError(f"{self.path}: cannot be cleared ({error}); end the processes that use it") from error
+            damaged = True
+        if damaged:
+            try:
+                self.path.unlink()
+                self.path.with_name(f"{_FILE}-journal").unlink(missing_ok=True)
+            except OSError as error:
+                raise DataError(f"{self.path}: cannot be deleted ({error.strerror})") from error
 
     def close(self) -> None:
         """Close the file; it is opened again when needed."""
@@ -121,7 +128,7 @@ class VectorCache:
                 self._connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
                 self._connection.executescript(_TABLES)
             return function(self._connection)
-        except (sqlite3.Error, OSError) as error:
+        except (*_DAMAGED, OSError) as error:
             self.close()
             self._usable = False
             warnings.warn(
@@ -130,6 +137,13 @@ class VectorCache:
                 stacklevel=2,
             )
             return otherwise
+
+
+def _schema(connection: sqlite3.Connection | None) -> list[tuple[str, str | None]]:
+    """The tables of a file; without one, those that a new file has."""
+    with closing(sqlite3.connect(":memory:")) as new:
+        new.executescript(_TABLES)
+        return (connection or new).execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
 
 
 def _select(connection: sqlite3.Connection, model: str, items: Sequence[bytes]) -> dict[bytes, Vectors]:
@@ -141,7 +155,11 @@ def _select(connection: sqlite3.Connection, model: str, items: Sequence[bytes]) 
             f"WHERE digest = ? AND item IN ({','.join('?' * len(keys))})",
             [model, *keys],
         )
-        found |= {item: np.frombuffer(content, "<f4") for item, content, sum_ in rows if zlib.crc32(content) == sum_}
+        found |= {
+            item: np.frombuffer(content, "<f4")
+            for item, content, sum_ in rows
+            if isinstance(content, bytes) and zlib.crc32(content) == sum_
+        }
     return found
 
 

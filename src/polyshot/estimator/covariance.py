@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
@@ -42,6 +42,7 @@ _FEWEST_OF_AN_EMBEDDING = 100
 _MOST_FOR_A_DISTANCE = 1000
 _OWN_SCALES = 20.0  # largest spread over the median one: at most 11 in embeddings, 29 and more in raw tables
 _FARTHEST = 1e5  # typical distances; beyond this, rounding spoils the distances of all other rows
+_SMALLEST_DISTANCE = 1e-150  # in units of the largest entry; smaller ones have squares of zero
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,10 @@ class Covariance:
                 # the mean of equal rows differs from them by rounding, which the unit would blow up
                 centre = X[0] if bool((X[0] == X).all()) else _mean(X, weights)
                 spreads = _own_scales(X - centre, weights)
-                unit = spreads * _UNITS.get(kernel, _largest)((X - centre) / spreads, weights)
+                if KERNELS[kernel] is RBF:
+                    unit = spreads * _unit_of_distance(X, spreads, weights)
+                else:
+                    unit = spreads * _largest((X - centre) / spreads)
         elif issparse(X):
             raise InputError(_DENSE)
         elif isinstance(kernel, Kernel):
@@ -204,31 +208,52 @@ def _mean(x: Rows, weights: Tensor) -> Tensor:
     return total / weights.sum()
 
 
-def _typical_distance(X: Tensor, weights: Tensor) -> float:
-    """Median distance of different rows per root of a feature, from the first thousand; one if all rows are equal."""
-    unit = _largest(X)
-    distances = torch.pdist(X[:_MOST_FOR_A_DISTANCE] / unit)
-    n = min(len(X), _MOST_FOR_A_DISTANCE)
-    i, j = torch.triu_indices(n, n, 1)
-    there = distances > 0
-    positive, order = distances[there].sort()
-    total = (weights[i] * weights[j])[there][order].cumsum(0)  # of pairs at most so far apart
-    typical = unit * float(positive[int((total < total[-1] / 2).sum())]) if len(positive) else 1.0
-    if len(positive) and unit > _FARTHEST * typical:
-        row = int(X.abs().amax(1).argmax())
+def out_of_reach(kernel: KernelLike, X: Float[Tensor, "n d"]) -> Bool[Tensor, "n"]:
+    """The rows that lie so far from all others that no fit with this kernel could tell the others apart."""
+    if not isinstance(kernel, str) or KERNELS[resolved(kernel, X.shape[1], sparse=False)] is not RBF:
+        return torch.zeros(len(X), dtype=torch.bool)
+    weights = torch.ones(len(X), dtype=torch.float64)
+    X = _from_the_median(X, _own_scales(X - _mean(X, weights), weights))
+    return X.abs().amax(1) > _FARTHEST * _typical_distance(X, weights)
+
+
+def _unit_of_distance(X: Tensor, spreads: Tensor, weights: Tensor) -> float:
+    """The typical distance per root of a feature; a row far beyond it is refused."""
+    scaled = _from_the_median(X, spreads)
+    typical, farthest = _typical_distance(scaled, weights), scaled.abs().amax(1)
+    if float(farthest.max()) > _FARTHEST * typical:
+        row = X[farthest.argmax()]
         raise InputError(
-            f"a row of X lies {unit / typical:.0e} typical distances from the mean, beyond what the RBF kernel can "
-            f"resolve; remove it or rescale the features (its centred features begin with {X[row, 0]:.3g})"
+            f"a row of X lies {float(farthest.max()) / typical:.0e} typical distances from the others, beyond what the "
+            f"RBF kernel can resolve; remove it or rescale the features (it begins with {row[0]:.3g})"
         )
     return typical / float(np.sqrt(X.shape[1]))
 
 
-def _largest(X: Tensor, weights: Tensor | None = None) -> float:
+def _from_the_median(X: Tensor, spreads: Tensor) -> Tensor:
+    """One row far away moves the mean, from which the others no longer differ, but not the median."""
+    return (X - X.median(0).values) / spreads
+
+
+def _typical_distance(X: Tensor, weights: Tensor) -> float:
+    """Median distance of different rows among the first thousand; one if all rows are equal."""
+    X, weights = X[:_MOST_FOR_A_DISTANCE], weights[:_MOST_FOR_A_DISTANCE]
+    unit = _largest(X)
+    distances = torch.pdist(X / unit)
+    i, j = torch.triu_indices(len(X), len(X), 1)
+    there = distances > 0
+    if not bool(there.all()):
+        there = torch.pdist(X, float("inf")) > 0  # the squares of small differences are zero
+    if not bool(there.any()):
+        return 1.0
+    positive, order = distances[there].clamp_min(_SMALLEST_DISTANCE).sort()
+    total = (weights[i] * weights[j])[there][order].cumsum(0)  # of pairs at most so far apart
+    return unit * float(positive[int((total < total[-1] / 2).sum())])
+
+
+def _largest(X: Tensor) -> float:
     """The largest entry, one if all are zero: in this unit squares neither overflow nor underflow."""
     return float(X.abs().max()) or 1.0
-
-
-_UNITS = {"rbf": _typical_distance}
 
 
 @contextmanager

@@ -117,5 +117,6 @@ def unlabelled_rows(y: Any, unlabeled: Any) -> NDArray[np.bool_]:
 
 def check_unlabeled(value: Any) -> None:
     """Refuse what cannot be a label."""
-    if value != () and not (is_missing(value) or isinstance(value, str | int | float | np.generic)):
+    nothing = isinstance(value, tuple) and not value
+    if not (nothing or is_missing(value) or isinstance(value, str | int | float | np.generic)):
         raise InputError(f"unlabeled must be a string, a number, None or () for no such value, not {value!r}")

@@ -29,6 +29,7 @@ _FORMAT = "polyshot.OneVsEachClassifier 5"
 _COVARIANCE = ("roots", "size", "intercept")
 _CLASS_KINDS = "biufUO"
 _LATER = ("weights_with_none",)  # stored if it has been computed; a reader computes it again otherwise
+_MOST_LOG_SCALE = 100.0  # learned ones stay far below, and exp of it is a number
 _NUMBERS = ("n_chosen", "n_classes_chosen", "log_scale", "log_marginal_likelihood", "r_hat")
 
 
@@ -102,6 +103,8 @@ def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier"
             tensors["unit"] = torch.full_like(tensors["centre"], unit)
         with few_threads(tensors["centre"].numel() * len(tensors["labels"]) ** 2):
             for name, tensor in tensors.items():
+                if tensor.is_complex():
+                    raise ValueError(f"{name} is complex")
                 check_finite_tensor(name, tensor.double())
             _check(header, tensors)
             return _rebuilt(kind, header, tensors)
@@ -179,9 +182,11 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
             shapes[f"companion.{i}.weights"] = (len(tensors[f"companion.{i}.X"]), n_way)
     arrays = {name: tensors[name] for name in shapes}
     classes, names, numbers = _classes(header), header["feature_names"], header["covariance"]
-    finite = [header["log_scale"], header["log_marginal_likelihood"], *(numbers[x] for x in _COVARIANCE[1:])]
+    log_scales = [header["log_scale"]]
+    finite = [header["log_marginal_likelihood"], *(numbers[x] for x in _COVARIANCE[1:])]
     if "pool" in header:
-        finite += [header["pool"]["size_after"], *header["pool"]["log_scales"], *header["pool"]["shares"]]
+        log_scales += header["pool"]["log_scales"]
+        finite += [header["pool"]["size_after"], *header["pool"]["shares"]]
     counts = header["n_chosen"], header["n_classes_chosen"]
     checks = {
         "features": X.ndim == 2 and X.dtype == np.float64,
@@ -194,6 +199,7 @@ def _check(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         "classes": classes.dtype.kind in _CLASS_KINDS and np.unique(classes).tolist() == header["classes"],
         "feature names": names == [] or (len(names) == X.shape[1] and all(isinstance(x, str) for x in names)),
         "numbers": all(isinstance(x, float) and np.isfinite(x) for x in finite),
+        "scales": all(isinstance(x, float) and abs(x) <= _MOST_LOG_SCALE for x in log_scales),
         "covariance": numbers["roots"] in (True, False) and numbers["size"] > 0 and bool((tensors["unit"] > 0).all()),
         "intercept": numbers["intercept"] >= 0,
         "R-hat": isinstance(header["r_hat"], float | None),

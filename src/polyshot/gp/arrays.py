@@ -16,4 +16,4 @@ def as_tensor(x: np.ndarray) -> Tensor:
     The last bit of a matrix product can depend on where its factors start in memory. For numpy's memory that differs
     from process to process.
     """
-    return torch.from_numpy(x).clone()
+    return torch.from_numpy(np.require(x, requirements="W")).clone()  # torch warns of arrays that it may not write to

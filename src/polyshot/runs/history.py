@@ -38,7 +38,7 @@ def parse_log(content: bytes, *, unchecked: bool = False) -> list[dict[str, Any]
 
 def validation_accuracies(history: Sequence[Mapping[str, Any]]) -> list[float]:
     """Return every validation accuracy so far."""
-    return [entry["validation_accuracy"] for entry in history if "validation_accuracy" in entry]
+    return [float(entry["validation_accuracy"]) for entry in history if "validation_accuracy" in entry]
 
 
 def has_ended(history: Sequence[Mapping[str, Any]], config: TrainingConfig) -> bool:

@@ -22,6 +22,8 @@ Result = TypeVar("Result")
 
 _RNG = np.random.default_rng(0)  # the test transforms draw nothing from it
 _CONTRAST = 32.0  # grey levels; what differs less from the paper is not ink
+_LOOKED_AT = 64  # pixels per side when colours are looked at
+_COLOURS = 8.0  # levels by which the colours of a photograph scatter around the line from paper to ink
 _TAKES = {
     "embeddings": "embeddings [n, {0}]",
     "characters": "image files, uint8 images [n, h, w] or [n, 1, h, w], or floats [n, {0}, {1}, {2}] with ink = 1",
@@ -89,6 +91,19 @@ class Intake:
         box = (int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1) if len(rows) else None
         # stretched again: thin strokes fade when shrunk
         return _stretched(np.asarray(centre_character(Image.fromarray(ink), box, width), np.float64))
+
+
+def in_many_colours(files: Sequence[str | Path]) -> list[bool]:
+    """Whether each image has more colours than ink on paper, whose colours lie on a line: photographs do.
+
+    It is the second principal component of the colours that tells. Grey photographs are not found.
+    """
+
+    def many(file: str | Path) -> bool:
+        pixels = np.asarray(open_image(Path(file), "RGB").resize((_LOOKED_AT, _LOOKED_AT)), np.float64).reshape(-1, 3)
+        return bool(np.linalg.eigvalsh(np.cov(pixels.T))[1] > _COLOURS**2)
+
+    return _map_files(many, files)
 
 
 def _map_grey(space: Space, x: Examples, function: Callable[[Image.Image], Result]) -> list[Result]:

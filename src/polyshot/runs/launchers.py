@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from polyshot.errors import InputError
+from polyshot.system.files import open_log
 from polyshot.system.parallel import map_unordered
 from polyshot.system.registry import Registry
 
@@ -69,7 +70,7 @@ def run_job(job: Job) -> str | None:
     """Run the commands of a job here; return what went wrong, or None."""
     try:
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        with job.log.open("ab") as log:
+        with open_log(job.log) as log:
             for command in job.commands:
                 log.write(f"$ {shlex.join(command)}\n".encode())
                 log.flush()

@@ -43,6 +43,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
                 temporary.unlink()
 
 
+def open_log(path: Path) -> BinaryIO:
+    """A log to append to, as other processes may at the same time; an OSError where it is a link."""
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666))
+
+
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
     """Remove the temporary files that killed writers of these files left in the folder; nobody may be writing there."""
     for name in names:

@@ -33,7 +33,7 @@ class Setting:
     """One setting.
 
     `choices` lists the allowed names, if they are fixed. `optional` allows None. A number must be finite and
-    within `at_least`, `above` and `at_most`, where they are given.
+    within `at_least`, `above` and `at_most`, where they are given. `item` is the type of what a list holds, if fixed.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Setting:
     at_least: int | float | None = None
     above: int | float | None = None
     at_most: int | float | None = None
+    item: Any = None
 
     @property
     def kind(self) -> str:
@@ -56,10 +57,13 @@ class Setting:
         """For error messages, such as "ml or pl" or "a whole number, at least 1"."""
         bounds = {"at least": self.at_least, "above": self.above, "at most": self.at_most}
         limits = " and ".join(f"{words} {bound}" for words, bound in bounds.items() if bound is not None)
-        return ", ".join(filter(None, [" or ".join(self.choices) or _WORDS.get(self.type, self.type.__name__), limits]))
+        word = _WORDS.get(self.type, self.type.__name__) + (f" of {_WORDS[self.item]}" if self.item else "")
+        return ", ".join(filter(None, [" or ".join(self.choices) or word, limits]))
 
     def allows(self, value: Any) -> bool:
-        """Whether a value of the right type is within the bounds."""
+        """Whether a value of the right type is within the bounds, and a list holds what it should."""
+        if self.item:
+            return all(type(item) is self.item for item in value)
         if (self.at_least, self.above, self.at_most) == (None, None, None):
             return True
         return bool(
@@ -130,7 +134,8 @@ def _setting(name: str, hint: Any, default: Any, **about: Any) -> Setting:
         return Setting(name, str, get_args(hint), False, default, **about)
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     plain = next(kind for kind in kinds if kind is not NoneType)
-    return Setting(name, get_origin(plain) or plain, (), NoneType in kinds, default, **about)
+    item = next((kind for kind in get_args(plain) if get_origin(plain) is list and kind is not Any), None)
+    return Setting(name, get_origin(plain) or plain, (), NoneType in kinds, default, item=item, **about)
 
 
 def _read(where: str, setting: Setting, value: Any, from_text: bool) -> Any:

@@ -18,6 +18,7 @@ NONE = "none of these"  # the model's answer for items like those that a person 
 _APPLICATION = 0x504C4142  # "PLAB": what tells these files from other SQLite files
 _FORMAT = 1
 _KINDS = ("class", "none", "skip")
+_DAMAGED = (sqlite3.Error, UnicodeDecodeError)  # the second when sqlite's own message quotes a damaged name
 _LONGEST_NAME = 100  # characters of a class
 _TABLES = f"""
 PRAGMA application_id = {_APPLICATION};
@@ -33,6 +34,9 @@ CREATE TABLE growth (
     high REAL NOT NULL
 );
 """
+
+
+_NAMES = {("table", name) for name in ("source", "actions", "items", "growth")}
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class LabelStore:
             except BaseException:
                 self._connection.close()
                 raise
-        except (sqlite3.Error, OSError) as error:
+        except (*_DAMAGED, OSError) as error:
             raise self._failure(error) from error
 
     def _open(self, kind: str, name: str) -> None:
@@ -144,9 +148,10 @@ class LabelStore:
         (version,) = run("PRAGMA user_version").fetchone()
         if version != _FORMAT:
             raise DataError(f"{self.path}: written by a newer polyshot (format {version}); update polyshot")
-        if run("PRAGMA quick_check(1)").fetchone() != ("ok",):
-            raise sqlite3.DatabaseError("the file is damaged")
-        (known, self.source) = run("SELECT kind, name FROM source").fetchone()
+        _require(set(run("SELECT type, name FROM sqlite_master")) == _NAMES)  # no view and no trigger of a stranger
+        _require(run("PRAGMA quick_check(1)").fetchone() == ("ok",))
+        (known, self.source), *more = run("SELECT kind, name FROM source").fetchall() or [(None, None)]
+        _require(isinstance(self.source, str) and not more)
         if known != kind:
             raise DataError(f"{self.path}: holds labels of {known}, and these are {kind}; choose another --labels file")
 
@@ -155,15 +160,19 @@ class LabelStore:
         try:
             members: dict[int, list[str]] = {}
             for version, item in self._connection.execute("SELECT version, item FROM items ORDER BY rowid"):
+                _require(isinstance(item, str))
                 members.setdefault(version, []).append(item)
             rows = self._connection.execute(
                 "SELECT version, decision, class, spot_check, undoes FROM actions ORDER BY version"
             ).fetchall()
-            return [
-                Action(version, tuple(members.get(version, ())), kind and Decision(kind, label), bool(check), undoes)
-                for version, kind, label, check, undoes in rows
-            ]
-        except (sqlite3.Error, InputError) as error:
+            found = []
+            for version, kind, label, check, undoes in rows:
+                _require(kind in (None, *_KINDS) and isinstance(label, str | None))
+                _require(isinstance(undoes, int) if kind is None else undoes is None)
+                decision = None if kind is None else Decision(kind, label)
+                found.append(Action(version, tuple(members.get(version, ())), decision, bool(check), undoes))
+            return found
+        except (*_DAMAGED, InputError) as error:
             raise self._failure(error) from error
 
     def add(self, action: Action) -> None:
@@ -183,18 +192,23 @@ class LabelStore:
                 if self._connection.in_transaction:
                     run("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             raise self._failure(error) from error
 
     def growth(self) -> list[Accuracy]:
         """How the accuracy grew."""
-        return [Accuracy(*row) for row in self._connection.execute("SELECT * FROM growth ORDER BY n_decided")]
+        try:
+            points = [Accuracy(*row) for row in self._connection.execute("SELECT * FROM growth ORDER BY n_decided")]
+            _require(all(isinstance(x, int | float) for point in points for x in point))
+        except _DAMAGED as error:
+            raise self._failure(error) from error
+        return points
 
     def add_growth(self, point: Accuracy) -> None:
         """Write one more estimate of the accuracy, in place of an earlier one after as many decisions."""
         try:
             self._connection.execute("INSERT OR REPLACE INTO growth VALUES (?, ?, ?, ?, ?)", point)
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             raise self._failure(error) from error
 
     def close(self) -> None:
@@ -207,3 +221,8 @@ class LabelStore:
                 f"{self.path}: another `polyshot label` uses this file; end it, or choose another --labels"
             )
         return DataError(f"{self.path}: labels cannot be read or written ({error}); restore the file from a copy")
+
+
+def _require(right: bool) -> None:
+    if not right:
+        raise sqlite3.DatabaseError("the file is damaged")

@@ -20,7 +20,9 @@ from polyshot.gp.inference.tied_posterior import KernelMatrix, TiedPosterior, Ti
 
 _INNER_STEPS, _INNER_DEPTH = 10, 3
 _ENOUGH = 0.1  # of the first move of psi: for a w that will change, kappa need not be exact
-_W_TOLERANCE = 30.0  # log w may be off by so many tolerances: means then by about one, in standard deviations
+_EXACT = 0.05  # tolerances; what psi may be off by without a trace in the log evidence
+_SETTLED = 0.1  # tolerances that the log evidence may still lack, for errors that add up
+_W_TOLERANCE = 10.0  # log w may be off by so many tolerances
 _SHORTEST = 0.05
 _MODERATE = 4.0
 
@@ -47,8 +49,10 @@ def nested_sweeps(
         kappa, new_w = means.kappa, means.matched.w
         log_evidence = means.posterior.log_integral + means.matched.log_scale
         change = float((new_w.log() - w.log()).abs().max())
-        # The log evidence is stationary in w at the solution, so what it still lacks shrinks with the square.
-        settled = abs(log_evidence - last) * min(1.0, change / last_change) ** 2 <= 3 * tolerance and log_evidence <= 0
+        # What the log evidence still lacks shrinks with the change of w.
+        settled = (
+            abs(log_evidence - last) * min(1.0, change / last_change) <= _SETTLED * tolerance and log_evidence <= 0
+        )
         converged = settled and means.moved <= tolerance and change <= _W_TOLERANCE * tolerance
         last, last_change = log_evidence, change
         if converged or n_sweeps == max_sweeps:
@@ -77,7 +81,7 @@ def _match_means(
         posterior, before = posterior.with_kappa(weights[:, None] * kappa), psi
         psi = posterior.psi()
         moved = float(((psi - before).abs_() / deviation).max())
-        enough = max(tolerance / 2, _ENOUGH * moved) if step == 0 else enough
+        enough = max(_EXACT * tolerance, _ENOUGH * moved) if step == 0 else enough
         if moved <= enough:
             break
     return _Means(kappa, posterior, psi, moved, match_tied(psi, variance, y, w, kappa, weights))

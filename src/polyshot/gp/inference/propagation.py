@@ -22,6 +22,8 @@ from polyshot.gp.models.posterior import Sites, full_mean, residual
 from polyshot.gp.shapes import Generators, KernelMatrix, Labels, Mean, PerTask
 from polyshot.gp.validation import check_positive_count, check_task
 
+_RESIDUAL = 10.0  # tolerances
+
 
 class Propagation(NamedTuple):
     """The result of expectation propagation.
@@ -68,7 +70,8 @@ def fit_propagation(
     mean : float or Tensor
         Prior mean.
     tolerance : float
-        Stop when a full step moves no mean of psi by more than this many standard deviations.
+        Stop when a full step moves no mean of psi by more than this many standard deviations, and no precision by more
+        than ten times this share of that of psi.
     max_sweeps : int
         The largest number of sweeps.
     """
@@ -99,8 +102,10 @@ def fit_propagation(
         log_scale = torch.where(proper, log_scales(log_z, cavity_mean, cavity_variance, *sites), 0.0)
         new = [torch.where(proper, n, s / 2) for n, s in zip(new, sites, strict=True)]
         # A finished task stays as it is while others continue, so that it does not depend on them. After a shortened
-        # step, a full one would have to be within the tolerance.
-        active = active & (moved > tolerance * taken)
+        # step, a full one would have to be within the tolerance. Where examples repeat each other, the means stand
+        # still long before the precisions do.
+        unmatched = torch.where(proper, (new[0] - sites.omega).abs() * variance, 0.0).amax((-3, -2, -1))
+        active = active & ((moved > tolerance * taken) | (unmatched > _RESIDUAL * tolerance))
         if not bool(active.any()) or sweep == max_sweeps:
             break
         share = torch.where(active, step, 0.0)[..., None, None, None]

@@ -31,7 +31,7 @@ from polyshot.gp.models.one_vs_each import OneVsEachGP
 from polyshot.gp.models.posterior import one_hot
 from polyshot.gp.validation import check_finite_tensor, check_labels, check_positive_count, check_task, checked_weights
 
-_RESIDUAL, _MOST_OPERATIONS = 10.0, 3e8  # the residual in tolerances; operations per sweep of the general fallback
+_RESIDUAL, _MOST_OPERATIONS = 0.3, 3e8  # the residual in tolerances; operations per sweep of the general fallback
 _FEW = 300  # examples; up to these a factorisation costs no more than what nested sweeps need beside it
 
 

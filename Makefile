@@ -40,9 +40,9 @@ test-lowest:
 coverage: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --cov=polyshot --cov-report=term
 
-# The checks of types would take two thirds of the time; the examples of `make test` have them.
+# The checks of types would take two thirds of the time; the examples of `make test` have them. Files are in memory.
 fuzz: $(VENV)/.dev
-	POLYSHOT_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/pytest -o "$(UNCHECKED)" tests/fuzz
+	$(if $(wildcard /dev/shm),TMPDIR=/dev/shm) POLYSHOT_FUZZ=10000 OMP_NUM_THREADS=1 $(BIN)/pytest -o "$(UNCHECKED)" tests/fuzz
 
 audit: $(VENV)/.runtime
 	$(PIP) -e '.[audit]'

@@ -1,6 +1,6 @@
 """Do the Gibbs samplers draw from the right posterior? Two tests, longer than those of the suite.
 
-    python -m benchmarks.samplers [--replications 2000] [--chains 4000] [--rounds 20] [--out FILE]
+    python -m benchmarks.samplers [--replications 1000] [--chains 2000] [--rounds 20] [--out FILE]
 
 Writes the table into docs/robustness.md. Simulation-based calibration (Talts et al. 2018): logits and labels drawn
 from the joint distribution, and then the rank of these logits among posterior draws, which is uniform if the sampler is
@@ -109,8 +109,8 @@ def geweke(model: GPModel, n_way: int, log_scale: float, chains: int, rounds: in
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replications", type=int, default=2000)
-    parser.add_argument("--chains", type=int, default=4000)
+    parser.add_argument("--replications", type=int, default=1000)
+    parser.add_argument("--chains", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/samplers.json"))
     arguments = parser.parse_args()

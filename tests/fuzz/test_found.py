@@ -19,11 +19,14 @@ from polyshot.errors import DataError, InputError
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.evaluation.grid import read_sweep
 from polyshot.evaluation.results import read_result, write_result
+from polyshot.evaluation.tested_run import open_runs
 from polyshot.runs.config import TrainingConfig, read_toml
 from polyshot.runs.history import parse_log, validation_accuracies
 from polyshot.runs.prediction_files import read_queries
+from polyshot.runs.trainer import train
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.sealed import read_sealed, write_sealed
+from small_runs import edit_config, small
 
 MODEL = "polyshot.OneVsEachClassifier 5"
 
@@ -119,6 +122,24 @@ def test_lists_of_a_result_that_do_not_fit_together(tmp_path):
     path.write_text(json.dumps({**content, "sha256": checksum}))
     with pytest.raises(DataError, match=r"x\.json: examples: 0: probs has the shape \[7, 2\], which does not fit"):
         read_result(path)
+
+
+def test_a_result_of_a_training_whose_seed_is_no_number(tmp_path):
+    path = tmp_path / "x.json"
+    write_result(path, make_result())
+    content = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
+    content["training"]["seed"] = [None]
+    checksum = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    path.write_text(json.dumps({**content, "sha256": checksum}))
+    with pytest.raises(DataError, match=r"x\.json: training: seed must be a whole number"):
+        read_result(path)
+
+
+def test_a_run_of_an_unknown_scenario_is_named(embeddings, tmp_path):
+    run = train(small("dkt", embeddings, epochs=1), tmp_path / "a-run", quiet=True)
+    edit_config(run, scenario="unheard")
+    with pytest.raises(InputError, match="a-run: unknown scenario 'unheard'"):
+        open_runs([run], None, None, None, unfinished=True)
 
 
 VECTORS = Items.of("vectors", [[0.0], [0.1], [0.9], [1.0]])

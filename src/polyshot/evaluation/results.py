@@ -118,7 +118,8 @@ class Result(Figures):
     @property
     def seed(self) -> int:
         """The seed of the training."""
-        return int(self.training.get("seed", 0))
+        seed: int = self.training.get("seed", 0)
+        return seed
 
     @property
     def folder(self) -> Path | None:
@@ -181,6 +182,8 @@ def read_result(path: Path) -> Result:
     digest = content.get("episodes_sha256")
     known = {f.name for f in fields(Result)} - {"path", "episodes"}
     result = decode(Result, {name: value for name, value in content.items() if name in known}, str(path))
+    if not isinstance(result.training.get("seed", 0), int):
+        raise DataError(f"{path}: training: seed must be a whole number; {_AGAIN}")
     episodes = {} if digest is None else _read_episodes(_episodes_path(path), digest, result.settings.n_episodes)
     return replace(result, episodes=episodes, path=path)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from polyshot.data import ClassSet, Scenario, load_scenario
-from polyshot.errors import InputError, TrainingError
+from polyshot.errors import DataError, InputError, TrainingError
 from polyshot.evaluation.protocols import ProtocolSettings
 from polyshot.evaluation.temperature import Temperature
 from polyshot.methods import FewShotMethod
@@ -96,5 +96,8 @@ def _open(
         )
     seconds = history[-1].get("processor_seconds", math.nan) if history else math.nan
     results = folder / "results" if out is None else out / folder.name
-    scenario = scenarios.setdefault(config.scenario, load_scenario(config.scenario, root))
+    try:
+        scenario = scenarios.setdefault(config.scenario, load_scenario(config.scenario, root))
+    except (InputError, DataError) as error:
+        raise type(error)(f"{folder}: {error}") from error
     return TestedRun(folder.name, config, method, entry["episodes"], seconds, run.weights_digest, scenario, results)

@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 
 from polyshot import OneVsEachClassifier
 from polyshot.errors import InputError
 from polyshot.gp import RBF, Cosine, Linear
 from polyshot.system.extras import missing_extra
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 KERNELS = ["cosine", "linear", "rbf", "normalized-rbf", "dkt-cosine", Cosine(0.3), Linear(-0.2), RBF(0.4, 0.7)]
 

@@ -21,7 +21,7 @@ from polyshot.gp.inference.tied_posterior import KernelMatrix, TiedPosterior, Ti
 _INNER_STEPS, _INNER_DEPTH = 10, 3
 _ENOUGH = 0.1  # of the first move of psi: for a w that will change, kappa need not be exact
 _EXACT = 0.05  # tolerances; what psi may be off by without a trace in the log evidence
-_SETTLED = 0.1  # tolerances that the log evidence may still lack, for errors that add up
+_SETTLED = 1e-3  # tolerances per example, of a hundred or more, that the log evidence may still lack
 _W_TOLERANCE = 10.0  # log w may be off by so many tolerances
 _SHORTEST = 0.05
 _MODERATE = 4.0
@@ -43,6 +43,7 @@ def nested_sweeps(
     """Sweep until kappa match all means for a w that would change no further."""
     (w, kappa), root, outer, posterior = sites, weights.sqrt(), Anderson(), None
     last, last_change = float("inf"), float("inf")
+    negligible = _SETTLED * tolerance * max(len(y), 100)
     for n_sweeps in range(1, max_sweeps + 1):
         posterior = tied_conditional(K, y, weights * w, weights[:, None] * kappa, spare=posterior)
         means = _match_means(posterior, y, weights, w, kappa, tolerance)
@@ -50,9 +51,7 @@ def nested_sweeps(
         log_evidence = means.posterior.log_integral + means.matched.log_scale
         change = float((new_w.log() - w.log()).abs().max())
         # What the log evidence still lacks shrinks with the change of w.
-        settled = (
-            abs(log_evidence - last) * min(1.0, change / last_change) <= _SETTLED * tolerance and log_evidence <= 0
-        )
+        settled = abs(log_evidence - last) * min(1.0, change / last_change) <= negligible and log_evidence <= 0
         converged = settled and means.moved <= tolerance and change <= _W_TOLERANCE * tolerance
         last, last_change = log_evidence, change
         if converged or n_sweeps == max_sweeps:

@@ -15,7 +15,7 @@ from polyshot.app.classification import classify
 from polyshot.app.labelling.enough import Accuracy
 from polyshot.app.labelling.store import Action, Decision, LabelStore
 from polyshot.data.class_splits import Splits
-from polyshot.errors import DataError, InputError
+from polyshot.errors import DataError, InputError, TrainingError
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.evaluation.grid import read_sweep
 from polyshot.evaluation.results import read_result, write_result
@@ -113,32 +113,47 @@ def test_split_counts_that_are_none(counts):
         Splits.parse(text, "own")
 
 
-def test_lists_of_a_result_that_do_not_fit_together(tmp_path):
-    path = tmp_path / "x.json"
+def _forged_result(path, change):
+    """A result that was changed, with the right checksum."""
     write_result(path, make_result())
     content = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
-    content["examples"][0]["probs"].append([0.5, 0.5])
+    change(content)
     checksum = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     path.write_text(json.dumps({**content, "sha256": checksum}))
-    with pytest.raises(DataError, match=r"x\.json: examples: 0: probs has the shape \[7, 2\], which does not fit"):
-        read_result(path)
 
 
-def test_a_result_of_a_training_whose_seed_is_no_number(tmp_path):
-    path = tmp_path / "x.json"
-    write_result(path, make_result())
-    content = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
-    content["training"]["seed"] = [None]
-    checksum = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    path.write_text(json.dumps({**content, "sha256": checksum}))
-    with pytest.raises(DataError, match=r"x\.json: training: seed must be a whole number"):
-        read_result(path)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["examples"][0]["probs"].append([0.5, 0.5]), r"examples: 0: probs has the shape \[7, 2\], which"),
+        (lambda c: c["training"].update(seed=[None]), "training: seed must be a whole number"),
+        (
+            lambda c: c["risk_coverage"]["coverage"].__setitem__(1, 1e308),
+            r"coverage must be .* of at most 1e\+100",
+        ),
+        (
+            lambda c: c["summary"]["ece"].update(estimate=-1e308),
+            r"estimate must be at most 1e\+100 in size",
+        ),
+    ],
+)
+def test_a_forged_result(change, message, tmp_path):
+    _forged_result(tmp_path / "x.json", change)
+    with pytest.raises(DataError, match=rf"x\.json: .*{message}"):
+        read_result(tmp_path / "x.json")
 
 
 def test_a_run_of_an_unknown_scenario_is_named(embeddings, tmp_path):
     run = train(small("dkt", embeddings, epochs=1), tmp_path / "a-run", quiet=True)
     edit_config(run, scenario="unheard")
     with pytest.raises(InputError, match="a-run: unknown scenario 'unheard'"):
+        open_runs([run], None, None, None, unfinished=True)
+
+
+def test_a_run_of_an_unknown_kernel_is_named(embeddings, tmp_path):
+    run = train(small("ove-gp", embeddings, epochs=1), tmp_path / "a-run", quiet=True)
+    edit_config(run, options={"kernel": "1e999"})
+    with pytest.raises(TrainingError, match=r"a-run/config\.json: no method can be built .* unknown kernel '1e999'"):
         open_runs([run], None, None, None, unfinished=True)
 
 

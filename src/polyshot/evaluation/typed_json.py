@@ -15,6 +15,7 @@ from polyshot.errors import DataError
 
 T = TypeVar("T")
 _WORDS = {int: "a whole number", str: "a text", float: "a number"}
+_LARGEST = 1e100  # beyond it, products of a few numbers overflow; no figure comes near
 
 
 def rounded(x: float) -> float:
@@ -73,6 +74,7 @@ def _decode(hint: Any, value: Any, where: str) -> Any:
         if value is None:
             return math.nan
         _check(type(value) in (int, float), where, _WORDS[float], value)
+        _check(math.isinf(value) or abs(value) <= _LARGEST, where, f"at most {_LARGEST:g} in size", value)
         return float(value)
     if hint in _WORDS:
         _check(type(value) is hint, where, _WORDS[hint], value)
@@ -83,14 +85,15 @@ def _array(hint: Any, value: Any, where: str) -> Any:
     """An array of numbers, as the hint's dtype says: whole numbers, or floats with NaN for null."""
     _check(isinstance(value, list), where, "a list", value)
     whole = "float64" not in hint.dtypes
+    expected = f"a list of {'whole ' * whole}numbers, of at most {_LARGEST:g} in size"
     try:
         array = np.array(value, dtype=object)
-        numbers = all(type(x) is int or (not whole and type(x) in (float, NoneType)) for x in array.flat)
-        result = array.astype(np.int64 if whole else np.float64) if numbers else None
+        if numbers := all(type(x) is int or (not whole and type(x) in (float, NoneType)) for x in array.flat):
+            array = array.astype(np.int64 if whole else np.float64)
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{where} must be a list of numbers, with rows of equal length") from error
-    _check(numbers, where, f"a list of {'whole ' * whole}numbers", value)
-    return result
+    _check(numbers and not (np.isfinite(array) & (np.abs(array) > _LARGEST)).any(), where, expected, value)
+    return array
 
 
 def _check_shape(hint: Any, array: Any, lengths: dict[str, int], where: str) -> None:

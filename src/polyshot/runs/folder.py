@@ -153,7 +153,7 @@ class RunFolder:
         """Return the method with its first weights."""
         try:
             return first_weights(self.config, self.space)
-        except (RuntimeError, MemoryError, TypeError, OverflowError) as error:
+        except (InputError, RuntimeError, MemoryError, TypeError, OverflowError) as error:
             raise TrainingError(f"{self.path / _CONFIG}: no method can be built from it: {error}") from error
 
     def load_weights(self, method: FewShotMethod, tensors: Mapping[str, Tensor]) -> None:

@@ -7,7 +7,7 @@ probability is the confidence. Bad input raises InputError.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +121,7 @@ class RocCurve:
 
     false_positive_rate: Float[np.ndarray, " k"]
     true_positive_rate: Float[np.ndarray, " k"]
-    threshold: Float[np.ndarray, " k"]
+    threshold: Float[np.ndarray, " k"] = field(metadata={"infinite": True})
 
 
 def accuracy(probs: ArrayOrTensor, labels: ArrayOrTensor) -> float:

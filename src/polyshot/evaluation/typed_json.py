@@ -1,6 +1,7 @@
 """Dataclasses to JSON values and back: what is written as an object is read as that object.
 
-Floats are written with six significant digits, NaN as null. A field with a default may be missing in the file.
+Floats are written with six significant digits, NaN as null. A field with a default may be missing in the file. Only
+fields whose metadata say "infinite" may hold infinity.
 """
 
 import dataclasses
@@ -46,6 +47,7 @@ def decode(kind: type[T], value: Any, where: str) -> T:
         if field.name in value:
             given[field.name] = _decode(hints[field.name], value[field.name], f"{where}: {field.name}")
             _check_shape(hints[field.name], given[field.name], lengths, f"{where}: {field.name}")
+            _check_size(given[field.name], "infinite" in field.metadata, f"{where}: {field.name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise DataError(f"{where}: {field.name} is missing")
     return kind(**given)
@@ -74,7 +76,6 @@ def _decode(hint: Any, value: Any, where: str) -> Any:
         if value is None:
             return math.nan
         _check(type(value) in (int, float), where, _WORDS[float], value)
-        _check(math.isinf(value) or abs(value) <= _LARGEST, where, f"at most {_LARGEST:g} in size", value)
         return float(value)
     if hint in _WORDS:
         _check(type(value) is hint, where, _WORDS[hint], value)
@@ -85,15 +86,14 @@ def _array(hint: Any, value: Any, where: str) -> Any:
     """An array of numbers, as the hint's dtype says: whole numbers, or floats with NaN for null."""
     _check(isinstance(value, list), where, "a list", value)
     whole = "float64" not in hint.dtypes
-    expected = f"a list of {'whole ' * whole}numbers, of at most {_LARGEST:g} in size"
     try:
         array = np.array(value, dtype=object)
-        if numbers := all(type(x) is int or (not whole and type(x) in (float, NoneType)) for x in array.flat):
-            array = array.astype(np.int64 if whole else np.float64)
+        numbers = all(type(x) is int or (not whole and type(x) in (float, NoneType)) for x in array.flat)
+        result = array.astype(np.int64 if whole else np.float64) if numbers else None
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{where} must be a list of numbers, with rows of equal length") from error
-    _check(numbers and not (np.isfinite(array) & (np.abs(array) > _LARGEST)).any(), where, expected, value)
-    return array
+    _check(numbers, where, f"a list of {'whole ' * whole}numbers", value)
+    return result
 
 
 def _check_shape(hint: Any, array: Any, lengths: dict[str, int], where: str) -> None:
@@ -106,6 +106,14 @@ def _check_shape(hint: Any, array: Any, lengths: dict[str, int], where: str) -> 
     )
     if not fits or ("bins" in lengths and lengths.get("edges") != lengths["bins"] + 1):
         raise DataError(f"{where} has the shape {list(array.shape)}, which does not fit the other lists of its object")
+
+
+def _check_size(value: Any, infinite: bool, where: str) -> None:
+    """Check that numbers are of a size to compute with; NaN stands for a figure that there is not."""
+    if isinstance(value, float | np.ndarray):
+        size = np.abs(value)
+        absurd = (size > _LARGEST) & ~(infinite & np.isinf(size))
+        _check(not absurd.any(), where, f"at most {_LARGEST:g} in size", value)
 
 
 def _check(fine: bool, where: str, expected: str, value: Any) -> None:

@@ -20,6 +20,7 @@ from polyshot.estimator import OneVsEachClassifier
 from polyshot.evaluation.grid import read_sweep
 from polyshot.evaluation.results import read_result, write_result
 from polyshot.evaluation.tested_run import open_runs
+from polyshot.gp import fit_tied_propagation
 from polyshot.runs.config import TrainingConfig, read_toml
 from polyshot.runs.history import parse_log, validation_accuracies
 from polyshot.runs.prediction_files import read_queries
@@ -69,6 +70,16 @@ def test_a_model_with_an_absurd_scale(tmp_path):
     save_checkpoint(path, tensors, record | {"log_scale": 1e308}, MODEL)
     with pytest.raises(DataError, match=r"m: not a readable classifier \(wrong scales\)"):
         OneVsEachClassifier.load(path)
+
+
+def test_sweeps_that_come_to_no_number_are_given_up():
+    K, y = torch.eye(6).double() + 0.5, torch.tensor([0, 0, 1, 1, 2, 2])
+    fit, _ = fit_tied_propagation(K, y, 3)
+    again, _ = fit_tied_propagation(K, y, 3, start=(fit.w, torch.full_like(fit.kappa, torch.inf)))
+    assert again.converged
+    assert again.log_evidence == pytest.approx(fit.log_evidence, abs=1e-3)
+    with pytest.raises(InputError, match="its scale is too large"):
+        fit_tied_propagation(1e300 * torch.ones_like(K), y, 3)
 
 
 def test_a_list_of_settings_with_something_else_in_it(tmp_path):

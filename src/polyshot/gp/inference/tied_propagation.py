@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from polyshot.errors import InputError
 from polyshot.gp.inference.feature_propagation import FactoredKernel
 from polyshot.gp.inference.moment_matching import TiedMatch, match_tied
 from polyshot.gp.inference.nested_sweeps import nested_sweeps, sites_to_start_from
@@ -29,7 +30,14 @@ from polyshot.gp.inference.site_steps import AcceleratedSteps, DampedSteps, Tied
 from polyshot.gp.inference.tied_posterior import KernelMatrix, TiedPosterior, TiedPropagation, tied_conditional
 from polyshot.gp.models.one_vs_each import OneVsEachGP
 from polyshot.gp.models.posterior import one_hot
-from polyshot.gp.validation import check_finite_tensor, check_labels, check_positive_count, check_task, checked_weights
+from polyshot.gp.validation import (
+    NOT_DEFINITE,
+    check_finite_tensor,
+    check_labels,
+    check_positive_count,
+    check_task,
+    checked_weights,
+)
 
 _RESIDUAL, _MOST_OPERATIONS = 0.3, 3e8  # the residual in tolerances; operations per sweep of the general fallback
 _FEW = 300  # examples; up to these a factorisation costs no more than what nested sweeps need beside it
@@ -125,6 +133,8 @@ def fit_tied_propagation(
         sites = general.omega[0].sum(-1) / (n_way - 1), general.kappa[0]
         fit, posterior = _iterate(task, sites, AcceleratedSteps(there, unit, weights), tolerance, max_sweeps)
         n_sweeps += fit.n_sweeps
+    if not np.isfinite(fit.log_evidence):
+        raise InputError(NOT_DEFINITE)
     w, kappa = weights * fit.w, weights[:, None] * fit.kappa
     return fit._replace(w=w, kappa=kappa, n_sweeps=n_sweeps), posterior
 
@@ -145,7 +155,7 @@ def _iterate(
         settled = moved <= small and abs(sweep.log_evidence - last) <= 3 * small and sweep.log_evidence <= 0
         converged = settled and sweep.matched.residual <= _RESIDUAL * tolerance
         before, last = sweep.psi, sweep.log_evidence
-        following = None if converged else steps.next(sites, sweep.matched, moved > previous)
+        following = steps.next(sites, sweep.matched, moved > previous) if np.isfinite(moved) and not converged else None
         if following is None or n_sweeps == max_sweeps:
             break
         sites = following

@@ -76,17 +76,6 @@ def emnist_zip(folder: Path, target: Path) -> Path:
     return target
 
 
-def emnist_mat(path: Path, sizes: tuple[int, int] = (62, 10)) -> Path:
-    from scipy.io import savemat
-
-    dataset = {}
-    for part, n in zip(("train", "test"), sizes, strict=True):
-        images, labels = emnist_pixels(n)
-        dataset[part] = {"images": images.swapaxes(1, 2).reshape(n, 784), "labels": labels[:, None]}
-    savemat(path, {"dataset": dataset}, do_compression=True)
-    return path
-
-
 def chars74k(folder: Path) -> Path:
     for sample in (1, 11):
         pixels = np.full((90, 120), 255, np.uint8)

@@ -54,15 +54,12 @@ def test_omniglot_is_loaded_with_bright_ink_where_it_was_drawn(name: str, source
     np.testing.assert_allclose(columns.numpy(), expected * 28 / 105, atol=1.5)
 
 
-@pytest.mark.parametrize("form", ["folder", "zip", "mat"])
+@pytest.mark.parametrize("form", ["folder", "zip"])
 def test_emnist_files_are_turned_upright(form: str, source: Path, tmp_path: Path) -> None:
     paths: dict[str, Callable[[], Path]] = {
         "folder": lambda: official.emnist_idx(source),
         "zip": lambda: official.emnist_zip(official.emnist_idx(source), tmp_path / "gzip.zip"),
-        "mat": lambda: official.emnist_mat(source / "emnist-byclass.mat"),
     }
-    if form == "mat":
-        pytest.importorskip("scipy")
     import_dataset("emnist", paths[form](), tmp_path)
     packed = read_dataset("emnist", tmp_path)
     images, labels = official.emnist_pixels(62)

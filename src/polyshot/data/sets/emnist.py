@@ -1,6 +1,5 @@
 """EMNIST by-class (Cohen et al., 2017): 62 handwritten digits and letters, 814,255 images."""
 
-import io
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -21,8 +20,12 @@ _MOST_BYTES = 2**30  # of one file: EMNIST's largest has 547 million
 
 
 def read(path: Path, size: int, progress: OnProgress) -> Mapping[str, Array]:
-    """Read `emnist-byclass.mat`, `gzip.zip`, or the folder with the four `emnist-byclass-*.gz`."""
-    parts = _read_mat(path) if path.suffix == ".mat" else [_read_idx(path, part) for part in _PARTS]
+    """Read `gzip.zip`, or the folder with the four `emnist-byclass-*.gz`."""
+    if path.suffix == ".mat":
+        raise DataError(
+            f"{path}: MATLAB files are not read, because a damaged one can crash their reader; give {DATASET.accepts}"
+        )
+    parts = [_read_idx(path, part) for part in _PARTS]
     for done, (images, labels) in enumerate(parts, start=1):
         if images.ndim != 3 or images.shape[1:] != (28, 28) or len(images) != len(labels) or labels.max() > 61:
             raise DataError(
@@ -73,31 +76,13 @@ def _find(path: Path, name: str) -> bytes:
     raise DataError(f"{path}: no {name} in it; give {DATASET.accepts}")
 
 
-def _read_mat(path: Path) -> list[tuple[Array, Array]]:
-    """Read the same from the MATLAB file."""
-    from scipy.io import loadmat  # here, because it is slow to import
-    from scipy.io.matlab import MatReadError
-
-    try:
-        dataset = loadmat(io.BytesIO(path.read_bytes()), simplify_cells=True)["dataset"]
-        return [
-            (
-                np.asarray(dataset[part]["images"], np.uint8).reshape(-1, 28, 28),
-                np.ravel(dataset[part]["labels"]),
-            )
-            for part in _PARTS
-        ]
-    except (*UNREADABLE, MatReadError) as error:
-        raise DataError(f"{path}: not EMNIST's emnist-byclass.mat, or damaged ({error}); fetch it again") from error
-
-
 DATASET = DataSet(
     name="emnist",
     title="EMNIST",
     summary="handwritten digits and letters, by class, grey 28x28",
     kind="characters",
-    official="https://www.nist.gov/itl/products-and-services/emnist-dataset (gzip.zip or matlab.zip)",
-    accepts="gzip.zip, a folder with its four emnist-byclass-*-ubyte.gz, or matlab.zip's emnist-byclass.mat",
+    official="https://www.nist.gov/itl/products-and-services/emnist-dataset (gzip.zip)",
+    accepts="gzip.zip, or a folder with its four emnist-byclass-*-ubyte.gz",
     licence="public domain (NIST)",
     citation="Cohen et al., EMNIST: an extension of MNIST to handwritten letters, IJCNN 2017",
     read=read,

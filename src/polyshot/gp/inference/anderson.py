@@ -1,5 +1,7 @@
 """Anderson acceleration of a fixed-point iteration x <- g(x) (type II; Walker & Ni 2011), with backtracking."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -38,7 +40,7 @@ class Anderson:
             self.least, self.best = norm, (x, residual)
         before, self.last = self.last, (x, residual)
         plain = torch.add(x, residual, alpha=self.share)
-        if before is None:
+        if before is None or not math.isfinite(norm):
             return plain
         if not self.differences.numel():
             self.differences = x.new_empty(2, self.depth, len(x))

@@ -8,6 +8,7 @@ where w and kappa both stay, all moments match; it takes about five sweeps inste
 When w changes, kappa changes by psi times that, which leaves the mean of psi where it was.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -54,7 +55,7 @@ def nested_sweeps(
         settled = abs(log_evidence - last) * min(1.0, change / last_change) <= negligible and log_evidence <= 0
         converged = settled and means.moved <= tolerance and change <= _W_TOLERANCE * tolerance
         last, last_change = log_evidence, change
-        if converged or n_sweeps == max_sweeps:
+        if converged or n_sweeps == max_sweeps or not math.isfinite(log_evidence):
             break
         log_w = outer.step(root * w.log(), root * new_w.log()) / root
         if outer.share < _SHORTEST:

@@ -75,7 +75,7 @@ CHOSEN = {"self-training": {1: 15, 5: 19}, "spreading": {1: 22, 5: 22}, "propaga
 
 
 class Cell(NamedTuple):
-    """A data set, the size of the task, and the pool with its kind."""
+    """One kind of task: the classes it is drawn from, its size, and what its pool is made of."""
 
     data: str
     half: str

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from mutations import NUMBERS, TEXTS, damaged_bytes
 
 from polyshot.app.labelling.decisions import Decisions
-from polyshot.app.labelling.enough import Accuracy
-from polyshot.app.labelling.store import Action, Decision, LabelStore
+from polyshot.app.labelling.store import LabelStore
 from polyshot.encoders import VectorCache
+from tests.golden.make import write_labels
 
 COLUMNS = [
     ("source", "kind"), ("source", "name"), ("items", "version"), ("items", "item"), ("growth", "accuracy"),
@@ -39,13 +39,7 @@ SCHEMA = [
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("labels") / "labels.sqlite"
-    store = LabelStore(path, "text", "made-up")
-    store.add(Action(1, ("a", "b"), Decision("class", "login")))
-    store.add(Action(2, ("c",), Decision("none"), spot_check=True))
-    store.add(Action(3, ("c",), None, undoes=2))
-    store.add(Action(4, ("c",), Decision("skip")))
-    store.add_growth(Accuracy(3, 1, 0.5, 0.1, 0.9))
-    store.close()
+    write_labels(path)
     return path
 
 

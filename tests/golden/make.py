@@ -124,9 +124,8 @@ def label_answers() -> dict[str, Any]:
     return {"steps": json.loads(json.dumps(steps)), "growth": growth}
 
 
-def write_labels() -> None:
+def write_labels(path: Path) -> None:
     """A file of labels with every kind of step."""
-    path = FILES / "labels.sqlite"
     path.unlink(missing_ok=True)
     store = LabelStore(path, "text", "made-up")
     store.add(Action(1, ("a", "b"), Decision("class", "login")))
@@ -175,7 +174,7 @@ def main() -> None:
     names = np.array([f"class {i}" for i in range(16)])
     write_packed(FILES / "data.npz", {"X": X, "labels": labels, "class_names": names})
     write_models()
-    write_labels()
+    write_labels(FILES / "labels.sqlite")
     shutil.rmtree(FILES / "run", ignore_errors=True)
     os.chdir(FILES)  # so that no path of this machine is in the configuration
     few = {"shots": 1, "ways": 2, "queries": 2, "epochs": 2, "episodes_per_epoch": 2, "validation_episodes": 2}

@@ -20,7 +20,7 @@ from polyshot.system.sealed import read_sealed, write_sealed
 
 _FORMAT = "polyshot classify 1"
 _FIELDS = {"format", "kind", "encoder", "digest", "names", "contents", "model"}
-_FAR = "lies so far from all others that these could not be told apart"
+_FAR = "lies so far from all other rows that the kernel could no longer tell those apart"
 _ITEMS = "items"  # the kind of items, among the metadata of the model's file
 _EXCERPT = 120  # characters of a text
 _MOST_BYTES = 2**28  # of a record, which holds the texts of the examples

@@ -1,9 +1,9 @@
 """Tied expectation propagation for many examples: as few factorisations as possible.
 
-A sweep of tied_propagation.py moves precisions and kappa together, and every sweep factorises two systems anew. But the
-systems depend on the precisions w alone. So for given w this finds the kappa that match all means first, in O(N^2 C) a
-step (or O(N C D) by features), and moves w after that. Both loops are accelerated. The solution is the same, because
-where w and kappa both stay, all moments match; it takes about five sweeps instead of a dozen.
+A sweep of tied_propagation.py updates the precisions w and kappa together, and has to factorise two matrices each time.
+These matrices depend on w alone. So this keeps w fixed until kappa matches all means, in O(N^2 C) a step (or O(N C D)
+by features), and updates w only then. Both loops are accelerated. The solution is the same, because all moments match
+where neither w nor kappa changes any more. It takes about five sweeps instead of a dozen.
 
 When w changes, kappa changes by psi times that, which leaves the mean of psi where it was.
 """

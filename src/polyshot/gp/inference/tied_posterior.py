@@ -53,4 +53,4 @@ def tied_conditional(
     costs as much time as the algebra in it.
     """
     kind = FeatureConditional if isinstance(K, FactoredKernel) else TiedConditional
-    return kind.of(K, y, w, kappa, spare)  # type: ignore[arg-type]
+    return kind.of(K, y, w, kappa, spare)  # type: ignore[arg-type]  # `spare` is of K's kind

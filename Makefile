@@ -30,7 +30,7 @@ UNCHECKED := addopts=-q -p no:anyio -p no:schemathesis
 # types of what numba compiles.
 LOWEST := build/lowest
 LOWEST_PIP := $(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt
-NOT_LOWEST := app cli docs encoders faults fuzz golden methods paper report
+NOT_LOWEST := app cli docs encoders faults fuzz golden methods paper report estimator/test_estimator_benchmark.py
 
 test-lowest:
 	$(PYTHON) -m venv $(LOWEST)

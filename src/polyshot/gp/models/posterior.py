@@ -93,6 +93,7 @@ class Conditional:
         """Mean and covariance of the query logits (Section 4.4); `mean` broadcasts to [*batch, Q, C]."""
         Rk = query_products(K_star, self.R)
         variance = k_star_star[..., :, None, None] - (Rk * K_star[..., :, None, None, :]).sum(-1)
+        variance = variance.clamp(min=0.0)  # a huge scale may round it below zero
         return Logits(self.query_mean(K_star, mean), torch.diag_embed(variance.movedim(-2, -3)))
 
     def query_mean(self, K_star: QueryCovariances, mean: Mean = 0.0) -> QueryLogits:

@@ -3,17 +3,22 @@
     make results-page
 
 Everything between `<!-- results: PLACE TABLE -->` and `<!-- end -->` comes from the files in paper/results/PLACE.
-`paper.tables.TABLES` lists the kinds of table. A test checks that the pages are what this script makes.
+`TABLES` of paper.tables and paper.lab_tables list the kinds of table. A test checks that the pages are what this script
+makes.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+from paper import lab_tables, tables
+from paper.lab_tables import METHODS
 from paper.studies.output import new_figure, save_figure
-from paper.tables import BENCHMARK, FEWEST, METHODS, RESULTS, ROOT, TABLES, label, runs_of
+from paper.tables import BENCHMARK, FEWEST, HEADLINE, RESULTS, ROOT, label, runs_of
 from polyshot.report.reliability import draw_reliability
 
 PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "results-notes.md", ROOT / "README.md")
+TABLES: dict[str, Callable[[str], str]] = {**tables.TABLES, **lab_tables.TABLES}
 FIGURES = ROOT / "docs" / "figures"
 DRAWN = (
     "omniglot-to-chars74k/5-shot", "omniglot-to-chars74k/1-shot", "cub-features/5-shot", "cub-features/1-shot",
@@ -68,7 +73,7 @@ def main() -> None:
         draw_diagrams(place, FIGURES / f"reliability-{place.replace('/', '-')}")
     for place in (place for place in BENCHMARKS if (RESULTS / place).is_dir()):
         draw_detection(place, FIGURES / f"detection-{place.replace('/', '-')}")
-        draw_diagrams(place, FIGURES / f"reliability-{place.replace('/', '-')}", BENCHMARK)
+        draw_diagrams(place, FIGURES / f"reliability-{place.replace('/', '-')}", HEADLINE)
 
 
 if __name__ == "__main__":

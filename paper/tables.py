@@ -27,9 +27,10 @@ FOURTEEN = (
 BENCHMARK = (
     *FOURTEEN[:12], "cdkt-ml", "cdkt-ml-sharp", "cdkt-pl", "cdkt-pl-sharp", "ove-ml-paper", "ove-ml-paper-rbf",
     "ove-ml", "ove-ml-rbf", "ove-pl-paper", "ove-pl-paper-rbf", "ove-pl-propagation", "ove-pl-score",
-    "ove-pl", "ove-pl-rbf", "protonet-rotations", "dkt-rotations", "ove-pl-rotations", "ove-pl-rbf-rotations",
+    "ove-pl", "ove-pl-rbf", "ove-pl-cosine-rbf", "protonet-rotations", "dkt-rotations", "ove-pl-rotations",
+    "ove-pl-rbf-rotations",
 )  # fmt: skip
-HEADLINE = (*FOURTEEN, "ove-pl-rbf")
+HEADLINE = (*FOURTEEN, "ove-pl-rbf", "ove-pl-cosine-rbf")
 SEEDS = ("", "-seed-1", "-seed-2")
 # what the paper has that is most like ours, if not the same
 NEAREST = {"omniglot-to-chars74k": "omniglot-to-emnist", "cub-short": "cub"}

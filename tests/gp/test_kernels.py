@@ -8,7 +8,7 @@ from peers import gpytorch
 from polyshot.errors import InputError
 from polyshot.gp import KERNELS, RBF, ConstantMean, Cosine, DKTCosine, Kernel, Linear, NormalizedRBF, make_kernel
 
-PARAMETERS = {"log_scale": 0.7, "log_lengthscale": -0.3, "nu": 0.4}
+PARAMETERS = {"log_scale": 0.7, "log_lengthscale": -0.3, "nu": 0.4, "log_cosine": -0.5}
 
 
 def kernel_of(name: str) -> Kernel:
@@ -36,6 +36,7 @@ FORMULAS = {
     "linear": lambda x, z: SCALE / len(x) * x @ z,
     "rbf": lambda x, z: SCALE * np.exp(-((x - z) @ (x - z)) / (2 * len(x) * ELL**2)),
     "normalized-rbf": lambda x, z: SCALE * np.exp(-((unit(x) - unit(z)) @ (unit(x) - unit(z))) / (2 * ELL**2)),
+    "cosine-rbf": lambda x, z: FORMULAS["rbf"](x, z) + np.exp(-0.5) * unit(x) @ unit(z),
     "dkt-cosine": lambda x, z: DKT_SCALE * unit(x) @ unit(z),
 }
 

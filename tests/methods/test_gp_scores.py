@@ -10,7 +10,7 @@ from small_task import N_WAY, SPACE, D, episode, mean_log_sigmoid
 
 from polyshot.gp import OneVsEachGP, Sites, gibbs
 from polyshot.methods import build_method
-from polyshot.methods.ove_gp import extra_class_score
+from polyshot.methods.ove_gp import expected_log_likelihoods, extra_class_score
 
 
 def posterior_scores(method, e, seed):
@@ -63,6 +63,22 @@ def test_the_extra_class_competes_under_an_rbf_of_the_median_distance():
     torch.testing.assert_close(score, expected, atol=0.03, rtol=0)
     assert score[:2].max() < score[2:].min()
     assert score[-1].item() == pytest.approx(0, abs=1e-6)  # far from all examples, all logits are the prior's
+
+
+def test_the_score_of_the_extra_class_has_three_parts():
+    e, scores = episode(), {}
+    for outlier in ("extra-class", "sum"):
+        method = build_method("ove-gp", SPACE, options={"log_scale": 1.0, "outlier": outlier})
+        scores[outlier] = method.adapt(e.support, N_WAY)(e.query.x).outlier
+    x, y, z = e.support.x.double(), e.support.y, e.query.x.double()
+    with torch.no_grad():
+        K = method.kernel(x)
+        chains = gibbs(OneVsEachGP(), K, y, N_WAY + 1, n_chains=4000, n_steps=60, latent=False, seed=0).draws
+        logits = OneVsEachGP().query(K, y, chains, method.kernel(z, x), method.kernel.diagonal(z))
+        sums = expected_log_likelihoods(logits)
+        own = sums[:, -1] - sums[:, :-1].amax(1)
+        expected = scores["sum"] + extra_class_score(x, y, N_WAY)(z) + 0.3 * own
+    torch.testing.assert_close(scores["extra-class"], expected, atol=0.03, rtol=0)
 
 
 def test_without_an_outlier_score_there_is_none():

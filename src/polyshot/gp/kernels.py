@@ -129,6 +129,35 @@ class NormalizedRBF(RBF):
         return unit_rows(x)
 
 
+class CosineRBF(RBF):
+    """exp(gamma) times the cosine similarity, plus the RBF: training learns how much of each.
+
+    Parameters
+    ----------
+    log_scale : float
+        Initial alpha of the RBF.
+    log_lengthscale : float
+        Initial l of the RBF.
+    log_cosine : float
+        Initial gamma.
+    """
+
+    title = "Cosine + RBF"
+
+    def __init__(self, log_scale: float = 0.0, log_lengthscale: float = 0.0, log_cosine: float = 0.0) -> None:
+        super().__init__(log_scale, log_lengthscale)
+        self.log_cosine = nn.Parameter(torch.tensor(float(log_cosine)))
+
+    def forward(self, x: Features, z: Float[Tensor, "*batch m d"] | None = None) -> Float[Tensor, "*batch n m"]:
+        """Covariance of every row of `x` with every row of `z`; without `z`, with every row of `x`."""
+        rbf, unit = super().forward(x, z), unit_rows(x)
+        return rbf + torch.exp(self.log_cosine) * unit @ (unit if z is None else unit_rows(z)).mT
+
+    def diagonal(self, x: Features) -> Float[Tensor, "*batch n"]:
+        """exp(alpha) + exp(gamma) for every row that is not zero."""
+        return super().diagonal(x) + torch.exp(self.log_cosine) * unit_rows(x).square().sum(-1)
+
+
 class DKTCosine(Kernel):
     """softplus(alpha) softplus(nu) times the cosine similarity, as in Deep Kernel Transfer.
 
@@ -153,7 +182,14 @@ class DKTCosine(Kernel):
 
 KERNELS: Registry[type[Kernel]] = Registry(
     "kernel",
-    {"cosine": Cosine, "linear": Linear, "rbf": RBF, "normalized-rbf": NormalizedRBF, "dkt-cosine": DKTCosine},
+    {
+        "cosine": Cosine,
+        "linear": Linear,
+        "rbf": RBF,
+        "normalized-rbf": NormalizedRBF,
+        "cosine-rbf": CosineRBF,
+        "dkt-cosine": DKTCosine,
+    },
     group="polyshot.kernels",
 )
 

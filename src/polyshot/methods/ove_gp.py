@@ -17,10 +17,10 @@ more confident about its training classes than about others. So prediction has i
 (`calibrate`): the one under which the queries of validation episodes are most probable.
 
 Two scores say whether a query is in none of the classes. "sum" is that of the paper's public code: minus the largest
-sum over a class's comparisons of E[log sigmoid]. "extra-class" lets one more class without examples compete with the
-others, twice. Under the method's own kernel its sum is compared with the largest other sum. Under an RBF kernel on the
-features, which sees the length that the cosine throws away, its logit is compared with the largest other logit
-(`extra_class_score`). The score is the second difference plus 0.3 times the first.
+sum over a class's comparisons of E[log sigmoid]. "extra-class" adds to it what one more class without examples says,
+which competes with the others twice. Under an RBF kernel on the features, which sees the length that the cosine throws
+away, its logit is compared with the largest other logit (`extra_class_score`). Under the method's own kernel its sum is
+compared with the largest other sum, and the difference counts 0.3 times.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ _STARTS: dict[str, Start] = {
     "propagation": propagation_start,
 }
 _TOLERANCE = 1e-2  # of expectation propagation, for scores
-_SUM_SHARE = 0.3  # of the sums' difference in the score "extra-class"
+_OWN_SHARE = 0.3  # of the own kernel's difference in the score "extra-class"
 _STEP, _REACH, _LIMIT = 0.4, 20, 8.0  # of the search for the log of the prediction's factor
 
 
@@ -214,11 +214,18 @@ class OVEGP(GPMethod):
         def sums(query: Tensor, sites: Sites) -> Tensor:
             return expected_log_likelihoods(self.model().query(K, y, sites, *self.query_covariance(query, x)))
 
+        def of_the_paper(query: Tensor) -> Tensor:
+            return -sums(query, sites).amax(-1)
+
         if self.outlier == "sum":
-            return lambda query: -sums(query, sites).amax(-1)
+            return of_the_paper
         with_extra = fit_propagation(self.model(), K, y, n_way + 1, tolerance=_TOLERANCE).sites
         by_length = extra_class_score(x, y, n_way)
-        return lambda query: by_length(query) + _SUM_SHARE * _last_minus_largest(sums(query, with_extra))
+
+        def of_the_extra_class(query: Tensor) -> Tensor:
+            return by_length(query) + _OWN_SHARE * _last_minus_largest(sums(query, with_extra))
+
+        return lambda query: of_the_paper(query) + of_the_extra_class(query)
 
 
 def expected_log_likelihoods(logits: Logits) -> Float[Tensor, "*batch q c"]:

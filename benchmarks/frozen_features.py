@@ -35,6 +35,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "cosine, propagation": ("ove-gp", {"sites": "propagation"}),
     "rbf, propagation": ("ove-gp", {"sites": "propagation", "kernel": "rbf"}),
     "normalized-rbf, propagation": ("ove-gp", {"sites": "propagation", "kernel": "normalized-rbf"}),
+    "cosine-rbf": ("ove-gp", {"kernel": "cosine-rbf"}),
     "protonet": ("protonet", {}),
     "matchingnet": ("matchingnet", {"fce": False}),
 }

@@ -22,7 +22,7 @@ from paper.tables import (
 from polyshot.evaluation.metrics import mean_interval
 from polyshot.evaluation.results import Result, find_results
 
-METHODS = (*FOURTEEN[:12], "ove-ml-prior", "ove-ml", "ove-pl-paper", "ove-pl", "ove-pl-rbf")
+METHODS = (*FOURTEEN[:12], "ove-ml-prior", "ove-ml", "ove-pl-paper", "ove-pl", "ove-pl-rbf", "ove-pl-cosine-rbf")
 KERNELS = tuple(
     f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml-prior", "ml", "pl")
 )

@@ -18,7 +18,7 @@ from paper.tables import (
     papers,
     runs_of,
     shown,
-)  # fmt: skip
+)
 from polyshot.evaluation.metrics import mean_interval
 from polyshot.evaluation.results import Result, find_results
 

@@ -6,9 +6,9 @@ from blobs import blobs
 from polyshot.errors import InputError
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.estimator.covariance import Covariance
-from polyshot.gp import Cosine
+from polyshot.gp import KERNELS, RBF, Cosine
 
-NAMES = ["cosine", "dkt-cosine", "linear", "rbf", "normalized-rbf"]
+NAMES = ["cosine", "dkt-cosine", "linear", "rbf", "normalized-rbf", "cosine-rbf"]
 
 
 def test_a_prediction_calls_your_kernel_once():
@@ -94,3 +94,13 @@ def test_features_of_one_kind_keep_one_unit():
     decaying = X * np.linspace(3, 0.5, 48)  # as principal components of embeddings
     unit = OneVsEachClassifier().fit(decaying, y).fitted_.covariance.unit
     assert (unit == unit[0]).all()
+
+
+def test_a_stationary_kernel_from_outside_is_treated_as_the_rbf():
+    X, y, queries, _, _ = blobs(dim=6)
+    KERNELS.register("another-rbf", type("AnotherRBF", (RBF,), {}))
+    try:
+        one, other = (OneVsEachClassifier(kernel).fit(X, y) for kernel in ("rbf", "another-rbf"))
+        np.testing.assert_array_equal(other.predict_proba(queries), one.predict_proba(queries))
+    finally:
+        KERNELS.unregister("another-rbf")

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from polyshot.errors import InputError
 from polyshot.estimator.rows import Centred, Rows, unit_sparse
-from polyshot.gp import KERNELS, RBF, Cosine, DKTCosine, Kernel, make_kernel, unit_rows
+from polyshot.gp import KERNELS, Cosine, DKTCosine, Kernel, make_kernel, unit_rows
 
 KernelLike = Any  # a name, a Kernel, or a function of two arrays; `Covariance.of` refuses everything else
 DIRECTIONAL = ("cosine", "dkt-cosine", "normalized-rbf")
@@ -94,7 +94,7 @@ class Covariance:
                 # the mean of equal rows differs from them by rounding, which the unit would blow up
                 centre = X[0] if bool((X[0] == X).all()) else _mean(X, weights)
                 spreads = _own_scales(X - centre, weights)
-                if KERNELS[kernel] is RBF:
+                if KERNELS[kernel].stationary:
                     unit = spreads * _unit_of_distance(X, spreads, weights)
                 else:
                     unit = spreads * _largest((X - centre) / spreads)
@@ -118,8 +118,8 @@ class Covariance:
 
     @property
     def fades(self) -> bool:
-        """Whether it is the RBF by name, whose logits all fade far from the examples."""
-        return isinstance(self.kernel, str) and KERNELS[self.kernel] is RBF
+        """Whether it is a stationary kernel by name, whose logits all fade far from the examples."""
+        return isinstance(self.kernel, str) and KERNELS[self.kernel].stationary
 
     def __call__(self, x: Rows, z: Rows) -> Float[Tensor, "q n"]:
         """Covariance of every row of x with every row of z."""
@@ -210,7 +210,7 @@ def _mean(x: Rows, weights: Tensor) -> Tensor:
 
 def out_of_reach(kernel: KernelLike, X: Float[Tensor, "n d"]) -> Bool[Tensor, "n"]:
     """The rows that lie so far from all others that no fit with this kernel could tell the others apart."""
-    if not isinstance(kernel, str) or KERNELS[resolved(kernel, X.shape[1], sparse=False)] is not RBF:
+    if not isinstance(kernel, str) or not KERNELS[resolved(kernel, X.shape[1], sparse=False)].stationary:
         return torch.zeros(len(X), dtype=torch.bool)
     weights = torch.ones(len(X), dtype=torch.float64)
     X = _from_the_median(X, _own_scales(X - _mean(X, weights), weights))

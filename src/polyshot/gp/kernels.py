@@ -36,9 +36,12 @@ class Kernel(nn.Module):
     ----------
     title : str
         The kernel's name in tables and figures.
+    stationary : bool
+        Whether k(x, z) is a function of x - z that fades with its length, so that the unit of the features matters.
     """
 
     title: ClassVar[str]
+    stationary: ClassVar[bool] = False
 
     def __init__(self, log_scale: float = 0.0) -> None:
         super().__init__()
@@ -91,6 +94,7 @@ class RBF(Kernel):
     """
 
     title = "RBF"
+    stationary = True
 
     def __init__(self, log_scale: float = 0.0, log_lengthscale: float = 0.0) -> None:
         super().__init__(log_scale)
@@ -123,6 +127,7 @@ class NormalizedRBF(RBF):
     """RBF between unit vectors, without the 1 / D."""
 
     title = "RBF (normalized)"
+    stationary = False
 
     def inputs(self, x: Features) -> Features:
         """The points between which distances are measured: x / |x|."""
@@ -143,6 +148,7 @@ class CosineRBF(RBF):
     """
 
     title = "Cosine + RBF"
+    stationary = False
 
     def __init__(self, log_scale: float = 0.0, log_lengthscale: float = 0.0, log_cosine: float = 0.0) -> None:
         super().__init__(log_scale, log_lengthscale)

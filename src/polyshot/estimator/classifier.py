@@ -40,8 +40,9 @@ class OneVsEachClassifier(Labelling, Explanations, Decisions, Answers, Classifie
     Parameters
     ----------
     kernel : str, polyshot kernel or callable, default="auto"
-        "cosine", "linear", "rbf", "normalized-rbf", "cosine-rbf", "dkt-cosine" or "auto", which is "cosine" for 100 features and
-        more and "rbf" for fewer. A callable takes two arrays [n, d] and [m, d] and returns their covariances [n, m].
+        "cosine", "linear", "rbf", "normalized-rbf", "cosine-rbf", "dkt-cosine" or "auto", which is "cosine" for 100
+        features and more and "rbf" for fewer. A callable takes two arrays [n, d] and [m, d] and returns their
+        covariances [n, m].
     log_scale : float or "auto", default="auto"
         Logarithm of the prior variance of a logit that is due to the features, from -20 to 20. "auto" chooses it.
     inference : {"auto", "propagation", "variational", "gibbs"}, default="auto"

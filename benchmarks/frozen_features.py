@@ -31,8 +31,8 @@ from polyshot.task import Episode, Prediction, Space
 
 N_WAY, N_QUERY, N_TRAINING, N_VALIDATION = 5, 15, 400, 50
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "cosine": ("ove-gp", {}),
-    "cosine, propagation": ("ove-gp", {"sites": "propagation"}),
+    "cosine": ("ove-gp", {"kernel": "cosine"}),
+    "cosine, propagation": ("ove-gp", {"sites": "propagation", "kernel": "cosine"}),
     "rbf, propagation": ("ove-gp", {"sites": "propagation", "kernel": "rbf"}),
     "normalized-rbf, propagation": ("ove-gp", {"sites": "propagation", "kernel": "normalized-rbf"}),
     "cosine-rbf": ("ove-gp", {"kernel": "cosine-rbf"}),

@@ -36,8 +36,10 @@ def make_result(
     log_probs = log_softmax(scores, -1)
     settings = ProtocolSettings(protocol, 2, 10, ways, shots, 3, 0, corruption, severity if corruption else None)
     figures = summarise(Predictions(log_probs, scores, labels), 2, temperature or 1.0)
+    method = changes.get("method", "ove-gp")
+    options = {"kernel": "cosine"} if method == "ove-gp" else {}
     given = {
-        "run": run, "method": "ove-gp", "options": {}, "scenario": scenario, "settings": settings, "weights": "abc",
+        "run": run, "method": method, "options": options, "scenario": scenario, "settings": settings, "weights": "abc",
         "training": {"method": "ove-gp", "seed": seed}, "test_data": "0", "test_set": "chars74k test",
         "trained_episodes": 7, "packages": {"torch": "2"}, "seconds": 1.0,
         "temperature": Temperature(temperature, n_episodes=9) if temperature else None,

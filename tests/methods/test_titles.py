@@ -49,7 +49,8 @@ def test_every_option_is_documented_with_its_choices(name: str) -> None:
         ("protonet", {}, "ProtoNet"),
         ("bayesian-maml-chaser", {"distance": "square"}, "Bayesian MAML (Chaser), distance square"),
         ("maml", {"head": "zero", "n_steps": 3}, "MAML, n_steps 3"),
-        ("ove-gp", {}, "OVE PG GP + Cosine (PL)"),
+        ("ove-gp", {}, "OVE PG GP + Cosine + RBF (PL)"),
+        ("ove-gp", {"kernel": "cosine"}, "OVE PG GP + Cosine (PL)"),
         (
             "ove-gp",
             {"calibrate": False, "average": "log", "objective": "ml", "kernel": "rbf"},
@@ -71,7 +72,7 @@ def test_the_row_title_names_kernel_objective_and_changed_options(
 
 
 def test_the_short_title_leaves_out_other_options() -> None:
-    assert OVEGP.short_title({"average": "log"}) == "OVE PG GP + Cosine (PL)"
+    assert OVEGP.short_title({"average": "log", "kernel": "rbf"}) == "OVE PG GP + RBF (PL)"
 
 
 @pytest.mark.parametrize("name", METHODS)

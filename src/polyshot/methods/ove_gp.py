@@ -115,6 +115,7 @@ class OVEGP(GPMethod):
         "ICLR 2021"
     )
     paper_options: ClassVar[Mapping[str, Any]] = {
+        "kernel": "cosine",
         "kernel_rate": 1e-3,
         "average": "score",
         "inference": "gibbs",
@@ -133,7 +134,7 @@ class OVEGP(GPMethod):
         backbone: nn.Module | None = None,
         *,
         objective: Objective = "pl",
-        kernel: str = "cosine",
+        kernel: str = "cosine-rbf",
         log_scale: float = 0.0,
         kernel_rate: float = 3e-2,
         sites: SiteSource = "chains",

@@ -6,10 +6,11 @@ paper/runs/PLACE/NAME.toml is trained in runs/paper/PLACE/NAME (one thread) and 
 the tables need of the results goes to paper/results/PLACE/NAME, and a run that has all of it there is finished.
 Accuracy and calibration are also computed with a temperature fitted on validation episodes, which is the least that the
 user of a rival method would do. Runs trained on more than one shot are also evaluated at one shot, in
-paper/results/PLACE-at-1-shot. One job per core is fastest.
+paper/results/PLACE-at-1-shot. One job per core is fastest. A run that `paper.park` has parked goes on from there.
 """
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from polyshot.runs.config import read_toml
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS, RESULTS, RUNS = ROOT / "paper" / "runs", ROOT / "paper" / "results", ROOT / "runs" / "paper"
+PARKED = ROOT / "paper" / "parked"
 # Per-episode figures that a paired comparison in the lab notes needs, by protocol; the others are left out.
 LAB_NOTES = ("omniglot-to-chars74k", "cub-features", "cub-short")
 PAIRED = {
@@ -70,6 +72,12 @@ def is_finished(toml: Path) -> bool:
     )
 
 
+def take_up(place: str) -> None:
+    """Copy a parked run to where it goes on, unless it is there already."""
+    if (PARKED / place).is_dir() and not (RUNS / place).exists():
+        shutil.copytree(PARKED / place, RUNS / place)
+
+
 def keep(run: PlannedRun) -> None:
     """Keep what the tables need."""
     for source, target in kept(run).items():
@@ -77,6 +85,7 @@ def keep(run: PlannedRun) -> None:
         plain = result.temperature is None and result.settings.shots == result.training["shots"]
         paired = plain and Path(run.name).parts[0] in LAB_NOTES
         write_result(target, result.slim(PAIRED[result.protocol] if paired else ()))
+    shutil.rmtree(PARKED / run.name, ignore_errors=True)
     print(f"{run.name}: done", flush=True)
 
 
@@ -90,6 +99,8 @@ def main() -> None:
     files = sorted(CONFIGURATIONS.rglob("*.toml"))
     parts = given.names or [""]
     chosen = list(dict.fromkeys(f for part in parts for f in files if part in f.relative_to(CONFIGURATIONS).as_posix()))
+    for file in chosen:
+        take_up(place_of(file).as_posix())
     waiting = [planned(file) for file in chosen if not is_finished(file)]
     print(f"{len(chosen)} runs, {len(chosen) - len(waiting)} finished", flush=True)
     failed = []

@@ -18,6 +18,7 @@ from made_results import make_result
 from polyshot.__main__ import main
 from polyshot.app import ItemClassifier, Items, classify
 from polyshot.app.page import make_page
+from polyshot.app.tables import read_columns
 from polyshot.cli import app
 from polyshot.data.images import open_image
 from polyshot.errors import DataError, PolyshotError
@@ -107,6 +108,35 @@ def test_pictures_with_evil_names(root: Path, tmp_path: Path, monkeypatch: pytes
     assert result.exit_code == 0, result.output
     assert_harmless(result.output)
     assert_plain_table((tmp_path / "predictions.csv").read_text("utf-8"))
+
+
+def test_all_that_a_command_prints_is_made_harmless(
+    embeddings: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in Path("src/polyshot/cli").glob("*.py"):
+        printed = [line.strip() for line in path.read_text("utf-8").splitlines() if "typer.echo(" in line]
+        allowed = {
+            "messages.py": ['typer.echo(printable(text, keep="\\n"), err=err)'],
+            "tables.py": ["typer.echo(text, nl=False)"],  # see test_reports_and_tables_of_evil_names
+        }
+        assert printed == allowed.get(path.name, []), "use say"
+    run = train(small("dkt", embeddings, epochs=1), tmp_path / "\u202erun")
+    assert_harmless(capsys.readouterr().err)
+    data = str(tmp_path / "x.npz")
+    np.savez(data, X=np.eye(8, dtype=np.float32), labels=np.arange(8) % 4)
+    for words in (["train", "--out", run], ["predict", run, "--support", data, "--query", data, "--out", run]):
+        result = CliRunner().invoke(app, [*map(str, words)])
+        assert result.exit_code == 0, result.output
+        assert_harmless(result.output)
+
+
+def test_a_table_whose_path_is_not_utf8(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    path = tmp_path / "caf\udce9.parquet"
+    with path.open("wb") as file:
+        pyarrow.parquet.write_table(pyarrow.table({"a": [1, 2]}), file)
+    assert read_columns(path, ["a"]) == {"a": [1, 2]}
 
 
 def test_answers_about_items_with_evil_names() -> None:

@@ -24,6 +24,7 @@ from polyshot.data.images import open_image
 from polyshot.errors import DataError, PolyshotError
 from polyshot.evaluation.results import find_results, write_result
 from polyshot.report.page import make_report
+from polyshot.report.reliability import write_reliability
 from polyshot.report.tables import make_tables
 from polyshot.report.tables_text import render
 from polyshot.runs.launchers import Job, run_job
@@ -157,6 +158,11 @@ def test_reports_and_tables_of_evil_names(tmp_path: Path) -> None:
     for form in ("markdown", "latex", "csv"):
         assert_harmless(render(make_tables(results), form))
     assert_plain_table(render(make_tables(results), "csv"))
+
+
+def test_diagrams_of_evil_names(tmp_path: Path) -> None:
+    results = [make_result(name) for name in (*EVIL, "caf\udce9", "$\\frac$")]
+    assert len(write_reliability(results, tmp_path)) == 2
 
 
 def test_a_file_is_never_written_through_a_link(tmp_path: Path) -> None:

@@ -190,6 +190,13 @@ def test_logs_and_locks_are_not_opened_through_a_link(writer: str, tmp_path: Pat
     assert precious.read_text() == "mine"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no file names that are not UTF-8")
+def test_a_job_with_a_path_that_is_not_utf8(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert run_job(Job("a job", ((sys.executable, "-c", "", "caf\udce9\x1b[31m"),), log)) is None
+    assert_harmless(log.read_text("utf-8"))
+
+
 def test_temporary_names_cannot_be_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = set()
     replace = Path.replace

@@ -18,11 +18,13 @@ from made_results import make_result
 from polyshot.__main__ import main
 from polyshot.app import ItemClassifier, Items, classify
 from polyshot.app.page import make_page
+from polyshot.app.tables import read_columns
 from polyshot.cli import app
 from polyshot.data.images import open_image
 from polyshot.errors import DataError, PolyshotError
 from polyshot.evaluation.results import find_results, write_result
 from polyshot.report.page import make_report
+from polyshot.report.reliability import write_reliability
 from polyshot.report.tables import make_tables
 from polyshot.report.tables_text import render
 from polyshot.runs.launchers import Job, run_job
@@ -109,6 +111,35 @@ def test_pictures_with_evil_names(root: Path, tmp_path: Path, monkeypatch: pytes
     assert_plain_table((tmp_path / "predictions.csv").read_text("utf-8"))
 
 
+def test_all_that_a_command_prints_is_made_harmless(
+    embeddings: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in Path("src/polyshot/cli").glob("*.py"):
+        printed = [line.strip() for line in path.read_text("utf-8").splitlines() if "typer.echo(" in line]
+        allowed = {
+            "messages.py": ['typer.echo(printable(text, keep="\\n"), err=err)'],
+            "tables.py": ["typer.echo(text, nl=False)"],  # see test_reports_and_tables_of_evil_names
+        }
+        assert printed == allowed.get(path.name, []), "use say"
+    run = train(small("dkt", embeddings, epochs=1), tmp_path / "\u202erun")
+    assert_harmless(capsys.readouterr().err)
+    data = str(tmp_path / "x.npz")
+    np.savez(data, X=np.eye(8, dtype=np.float32), labels=np.arange(8) % 4)
+    for words in (["train", "--out", run], ["predict", run, "--support", data, "--query", data, "--out", run]):
+        result = CliRunner().invoke(app, [*map(str, words)])
+        assert result.exit_code == 0, result.output
+        assert_harmless(result.output)
+
+
+def test_a_table_whose_path_is_not_utf8(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    path = tmp_path / "caf\udce9.parquet"
+    with path.open("wb") as file:
+        pyarrow.parquet.write_table(pyarrow.table({"a": [1, 2]}), file)
+    assert read_columns(path, ["a"]) == {"a": [1, 2]}
+
+
 def test_answers_about_items_with_evil_names() -> None:
     labels = [EVIL[k % len(EVIL)] for k in range(4 * len(EVIL))]
     X = np.random.default_rng(0).normal(size=(len(labels), 3))
@@ -127,6 +158,11 @@ def test_reports_and_tables_of_evil_names(tmp_path: Path) -> None:
     for form in ("markdown", "latex", "csv"):
         assert_harmless(render(make_tables(results), form))
     assert_plain_table(render(make_tables(results), "csv"))
+
+
+def test_diagrams_of_evil_names(tmp_path: Path) -> None:
+    results = [make_result(name) for name in (*EVIL, "caf\udce9", "$\\frac$")]
+    assert len(write_reliability(results, tmp_path)) == 2
 
 
 def test_a_file_is_never_written_through_a_link(tmp_path: Path) -> None:
@@ -152,6 +188,13 @@ def test_logs_and_locks_are_not_opened_through_a_link(writer: str, tmp_path: Pat
         with pytest.raises(DataError, match="cannot be written"), locked(tmp_path / "lock"):
             pass
     assert precious.read_text() == "mine"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no file names that are not UTF-8")
+def test_a_job_with_a_path_that_is_not_utf8(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert run_job(Job("a job", ((sys.executable, "-c", "", "caf\udce9\x1b[31m"),), log)) is None
+    assert_harmless(log.read_text("utf-8"))
 
 
 def test_temporary_names_cannot_be_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,10 @@ class InputError(PolyshotError, ValueError):
     """An argument has a wrong shape, type, range or name, or holds NaN or infinity."""
 
 
+class InputTypeError(InputError, TypeError):
+    """An argument of a type that cannot be used; also a TypeError, as scikit-learn has it."""
+
+
 class DataError(PolyshotError, ValueError):
     """A data set, file or folder is missing, corrupt or too small for what was asked of it."""
 

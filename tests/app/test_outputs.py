@@ -108,7 +108,11 @@ def test_the_page_shows_pictures_and_the_least_certain_answers(tmp_path: Path, m
 def test_images_are_sorted_and_the_originals_stay(tmp_path: Path, links: bool) -> None:
     result = colours(tmp_path, ("../red", "BLUE"))
     before = {file: file.read_bytes() for file in result.queries.contents}
+    half = tmp_path / "out" / "BLUE" / ".x.png.killed.part"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"of a killed command")
     assert sort_into(result, tmp_path / "out", links=links) == {"_red": 2, "BLUE": 1}
+    assert not half.exists()
     found = {file.relative_to(tmp_path / "out").as_posix(): file for file in (tmp_path / "out").rglob("*.png")}
     assert set(found) == {"_red/x.png", "_red/x-2.png", "BLUE/x.png"}
     assert all(file.is_symlink() == links for file in found.values())

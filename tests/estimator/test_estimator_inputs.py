@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from blobs import blobs
+from scipy.sparse import csr_array
 from sklearn.exceptions import NotFittedError
 
 from polyshot.errors import InputError
@@ -157,6 +158,11 @@ def test_the_other_queries_do_not_matter_to_the_answer(kernel, shift):
         ([2**63, -1], "do not fit into one 64-bit integer type"),
         (np.array(["a", 1], dtype=object), r"Unknown label type: objects \(int, str\)"),
         (torch.zeros(2, device="meta"), "y is a tensor on the meta device"),
+        ([torch.zeros((), device="meta")] * 2, r"y cannot be turned into an array \(TypeError: can't convert meta"),
+        ([[1], [1, 2]], "y cannot be turned into an array"),
+        (np.ma.masked_array([0, 1], [0, 1]), "y has masked values"),
+        (np.array([(1,), (2,)], dtype=[("a", int)]), "must be strings or numbers, not"),
+        ([b"a", b"b"], "represented as bytes is not supported"),
     ],
 )
 def test_labels_that_cannot_be_used_are_refused_with_the_reason(labels, message):
@@ -173,6 +179,12 @@ def test_labels_that_cannot_be_used_are_refused_with_the_reason(labels, message)
         (lambda X: torch.from_numpy(X).to_sparse(), "X is a sparse tensor"),
         (lambda X: [[10**400] * X.shape[1]] * len(X), "integers too large for a float"),
         (lambda X: pd.DataFrame(X, columns=["a"] * X.shape[1]), "more than one column named a"),
+        (lambda X: X.astype("M8[D]"), "X holds dates"),
+        (lambda X: pd.DataFrame({"a": X[:, 0], "b": pd.Timestamp("2020")}), "could not be promoted"),
+        (lambda X: np.ma.masked_array(X, X > 0), "X has masked values"),
+        (lambda X: {"a": X}, "must be a string or a real number, not 'dict'"),
+        (lambda X: torch.zeros(X.shape, dtype=torch.bits8), "X cannot be turned into an array .*Bits8"),
+        (lambda X: csr_array((X[:, 0], np.full(len(X), 99), np.arange(len(X) + 1)), shape=X.shape), "indices must be"),
     ],
 )
 def test_features_that_cannot_be_used_are_refused_with_the_reason(change, message):
@@ -190,6 +202,34 @@ def test_tensors_with_the_negative_or_conjugate_bit_are_taken(fitted):
     np.testing.assert_allclose(p, fitted.predict_proba(queries))
     with pytest.raises(ValueError, match="Complex data not supported"):
         OneVsEachClassifier().fit(torch.from_numpy(X).to(torch.complex128).conj(), y)
+
+
+def test_labels_of_numpys_strings_of_any_length_are_taken():
+    X, y, queries, *_ = blobs(n_way=2)
+    names = np.array(["no", "yes"], dtype=np.dtypes.StringDType())[y]
+    assert set(OneVsEachClassifier().fit(X, names).predict(queries)) == {"no", "yes"}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, X, bad: model.remove(bad),
+        lambda model, X, bad: model.predict_proba(X, class_prior=bad),
+        lambda model, X, bad: model.explain(X, bad),
+        lambda model, X, bad: model.score(X, bad),
+        lambda model, X, bad: model.add(X, bad, sample_weight=bad),
+    ],
+)
+def test_every_argument_takes_tensors_and_names_what_it_cannot_take(call, fitted):
+    X, *_ = blobs()
+    for bad in (torch.zeros(2, device="meta"), [[1], [1, 2]]):
+        with pytest.raises(InputError, match=r"on the meta device|cannot be turned into an array"):
+            call(fitted, X[:2], bad)
+    prior = torch.complex(torch.zeros(4), -torch.ones(4)).conj().imag
+    assert prior.is_neg()
+    np.testing.assert_array_equal(
+        fitted.predict_proba(X, class_prior=prior), fitted.predict_proba(X, class_prior=[1] * 4)
+    )
 
 
 def test_signed_and_unsigned_labels_stay_integers():

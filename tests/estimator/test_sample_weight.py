@@ -134,7 +134,7 @@ def test_unlabelled_rows_may_have_any_weight():
         (np.ones(3), "one number per row of X, 15"),
         (np.full(15, -1.0), "finite and at least 0"),
         (np.full(15, np.nan), "finite and at least 0"),
-        (["a"] * 15, "must be numbers"),
+        (["a"] * 15, "could not convert string to float"),
         (np.r_[np.ones(5), np.zeros(10)], "at least 2 classes"),
         (np.zeros(15), "every sample_weight is zero"),
     ],

@@ -120,7 +120,7 @@ def test_a_flipped_digit_and_a_missing_end_are_found_wherever_they_are(tmp_path:
         with pytest.raises(DataError, match=r"accuracy\.json: not a readable JSON file, perhaps cut short"):
             find_results([tmp_path])
     path.write_bytes(whole)
-    with pytest.raises(DataError, match=r"accuracy\.episodes\.npz: cannot be read .*belongs to the JSON file"):
+    with pytest.raises(DataError, match=r"accuracy\.episodes\.npz: cannot be read .*or delete accuracy\.json and run"):
         find_results([tmp_path])
 
 

@@ -22,6 +22,7 @@ from polyshot.evaluation.results import read_result, write_result
 from polyshot.evaluation.tested_run import open_runs
 from polyshot.gp import fit_tied_propagation
 from polyshot.runs.config import TrainingConfig, read_toml
+from polyshot.runs.folder import RunFolder
 from polyshot.runs.history import parse_log, validation_accuracies
 from polyshot.runs.prediction_files import read_queries
 from polyshot.runs.trainer import train
@@ -160,6 +161,28 @@ def test_a_run_of_an_unknown_scenario_is_named(embeddings, tmp_path):
     edit_config(run, scenario="unheard")
     with pytest.raises(InputError, match="a-run: unknown scenario 'unheard'"):
         open_runs([run], None, None, None, unfinished=True)
+
+
+def test_a_damaged_environment_may_be_deleted(embeddings, tmp_path):
+    run = train(small("dkt", embeddings, epochs=1), tmp_path / "a-run", quiet=True)
+    (run / "environment.json").write_bytes(b"\xff")
+    with pytest.raises(DataError, match=r"environment\.json: damaged.* or delete it"):
+        train(RunFolder(run).config, run, quiet=True)
+    (run / "environment.json").unlink()
+    assert train(RunFolder(run).config, run, quiet=True) == run
+
+
+def test_a_folder_in_place_of_the_log(embeddings, tmp_path):
+    run = train(small("dkt", embeddings, epochs=1), tmp_path / "a-run", quiet=True)
+    (run / "log.jsonl").unlink()
+    (run / "log.jsonl").mkdir()
+    with pytest.raises(TrainingError, match=r"log\.jsonl: damaged \(.*Is a directory"):
+        open_runs([run], None, None, None, unfinished=False)
+    with pytest.raises(DataError, match=r"log\.jsonl: cannot be written \(Is a directory\)"):
+        train(RunFolder(run).config, run, quiet=True)
+    (run / "log.jsonl").rmdir()
+    train(RunFolder(run).config, run, quiet=True)
+    assert len(open_runs([run], None, None, None, unfinished=False)) == 1
 
 
 def test_a_run_of_an_unknown_kernel_is_named(embeddings, tmp_path):

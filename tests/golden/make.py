@@ -1,8 +1,8 @@
 """Write the golden files and the reference predictions: python -m tests.golden.make.
 
 The files are those of the present formats. Run this only after a format or a number was changed on purpose, and keep
-the old files under a name of their own: docs/formats.md says which formats stay readable. `first-edition` was trained
-by the first edition of polyshot and cannot be made again.
+the old files under a name of their own: docs/formats.md says which formats stay readable. `first-edition` was written
+by the first edition of polyshot (0.1.0) and cannot be made again.
 """
 
 import json
@@ -162,7 +162,8 @@ def reference() -> dict[str, Any]:
 
 
 INFERENCES = ("propagation", "variational")
-MODELS = ("classify.polyshot", *(f"{x}.safetensors" for x in ("model", "sparse", "features", "pool", "weighted")))
+KINDS = ("first-edition/model", "model", "sparse", "features", "pool", "weighted")
+MODELS = ("classify.polyshot", *(f"{kind}.safetensors" for kind in KINDS))
 N_MANY = 310  # so many that the posterior is computed by features
 
 

@@ -1,3 +1,5 @@
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from safetensors.torch import save_file
 from polyshot.errors import DataError
 from polyshot.estimator import OneVsEachClassifier
 from polyshot.system.checkpoint import _digest, load_checkpoint, save_checkpoint
-from polyshot.system.files import write_atomically
+from polyshot.system.files import remove_leftovers, replacing, write_atomically
 
 TENSORS = {
     "weights": torch.tensor([[1.0, -0.0, 1e-45], [torch.inf, torch.nan, 0.1]]),
@@ -35,6 +37,25 @@ def test_tensors_and_record_come_back_to_the_bit(saved: Path) -> None:
         assert tensors[name].dtype == tensor.dtype
         assert tensors[name].shape == tensor.shape
         assert tensors[name].numpy().tobytes() == tensor.contiguous().numpy().tobytes()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no file names that are not UTF-8")
+def test_a_checkpoint_in_a_folder_whose_name_is_not_utf8_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9" / "x.safetensors"
+    save_checkpoint(path, TENSORS, RECORD)
+    assert load_checkpoint(path)[1] == RECORD
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "é" * 120])
+def test_a_file_of_a_long_name_is_written_and_its_leftovers_are_removed(name: str, tmp_path: Path) -> None:
+    with replacing(tmp_path / name):
+        (half,) = tmp_path.iterdir()
+        shutil.copy(half, tmp_path / f"{half.name[:-10]}killed.part")
+    assert len([*tmp_path.iterdir()]) == 2
+    remove_leftovers(tmp_path, ["y" * 250])
+    assert len([*tmp_path.iterdir()]) == 2
+    remove_leftovers(tmp_path, [name])
+    assert [*tmp_path.iterdir()] == [tmp_path / name]
 
 
 def test_a_truncated_checkpoint_is_an_error_wherever_it_was_cut(saved: Path) -> None:

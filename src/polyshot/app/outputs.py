@@ -12,7 +12,7 @@ from polyshot.app.classification import Classification
 from polyshot.app.items import Items
 from polyshot.app.tables import is_parquet, parquet
 from polyshot.errors import DataError, InputError
-from polyshot.system.files import replacing
+from polyshot.system.files import remove_leftovers, replacing
 from polyshot.system.text import csv_cell, printable
 
 _ROWS = 10_000  # of a Parquet row group
@@ -76,6 +76,8 @@ def sort_into(result: Classification, folder: Path, *, links: bool = False) -> d
     names = folder_names([*result.classifier.classes, "ask", "none of these"])
     of_class = dict(zip(result.classifier.classes, names, strict=False))
     of_action = {"ask": names[-2], "none of these": names[-1]}
+    for name in names:
+        remove_leftovers(folder / name, (source.name for source in result.queries.contents))
     taken: dict[Path, int] = {}
     counts: dict[str, int] = {}
     for row, answer in result.by_row():

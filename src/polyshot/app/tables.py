@@ -103,11 +103,12 @@ def _numbers(cells: Sequence[Any]) -> list[float]:
 def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
     module = parquet()
     try:
-        file = module.ParquetFile(path)
-        names = file.schema_arrow.names
-        present = [column for column in columns if names.count(column) == 1]
-        for batch in file.iter_batches(_ROWS, columns=present) if len(present) == len(columns) else ():
-            yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+        with path.open("rb") as content:  # pyarrow opens no file whose name is not UTF-8
+            file = module.ParquetFile(content)
+            names = file.schema_arrow.names
+            present = [column for column in columns if names.count(column) == 1]
+            for batch in file.iter_batches(_ROWS, columns=present) if len(present) == len(columns) else ():
+                yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(f"{path}: not a readable Parquet file ({error})") from error
     _check_columns(path, columns, names)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import polyshot
-from polyshot.cli.messages import ErrorsAsMessages
+from polyshot.cli.messages import ErrorsAsMessages, say
 from polyshot.system.registry import import_plugin
 
 # The module polyshot.cli.NAME holds a function NAME, or an `app` with commands of its own.
@@ -63,7 +63,7 @@ def load_command(name: str | None) -> Any:
 
 def _print_version(wanted: bool) -> bool:
     if wanted:
-        typer.echo(f"polyshot {polyshot.__version__}")
+        say(f"polyshot {polyshot.__version__}")
         raise typer.Exit
     return wanted
 

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from polyshot.cli.messages import say
+
 
 def classify(
     table: Annotated[
@@ -164,7 +166,6 @@ def _list_suspects(result: Any) -> str:
 def _print(result: Any, written: list[Path]) -> None:
     """Print a summary."""
     from polyshot.app.items import list_failures
-    from polyshot.system.text import printable
 
     lines = [f"{action}: {n:,}" for action, n in result.actions.most_common()]
     lines += [f"note: {text}" for text in result.notes]
@@ -175,4 +176,4 @@ def _print(result: Any, written: list[Path]) -> None:
     if result.failures:
         lines.append(f"left out: {len(result.failures):,}\n{list_failures(result.queries, result.failures)}")
     lines += [f"wrote {path}" for path in written]
-    typer.echo(printable("\n".join(lines), keep="\n"))
+    say("\n".join(lines))

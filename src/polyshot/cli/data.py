@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from polyshot.cli.messages import say
 from polyshot.errors import DataError, InputError
-from polyshot.system.text import printable
 
 app = typer.Typer(no_args_is_help=True, help="Data sets: list, describe, import, verify, and draw an episode.")
 
@@ -22,27 +22,27 @@ def list_(root: Root = None) -> None:
     from polyshot.data.registry import DATASETS
     from polyshot.data.scenarios import SCENARIOS
 
-    _print(f"data folder: {data_root(root)}")
+    say(f"data folder: {data_root(root)}")
     ready = {name for name in DATASETS if _is_ready(name, root)}
-    _print("\ndata sets")
+    say("\ndata sets")
     for name, dataset in DATASETS.items():
         state = "built in" if dataset.built_in else "yours" if dataset.takes_path else "ready"
-        _print(f"  {name:15}{state if name in ready or dataset.takes_path else 'MISSING':10}{dataset.summary}")
+        say(f"  {name:15}{state if name in ready or dataset.takes_path else 'MISSING':10}{dataset.summary}")
         if dataset.takes_path:
-            _print(f"{'':17}PATH: {dataset.accepts}")
+            say(f"{'':17}PATH: {dataset.accepts}")
         elif name not in ready:
-            _print(f"{'':17}get: {dataset.official}\n{'':17}then: polyshot data import {name} PATH")
-            _print(f"{'':17}PATH: {dataset.accepts}; writes {dataset_path(name, root)}")
+            say(f"{'':17}get: {dataset.official}\n{'':17}then: polyshot data import {name} PATH")
+            say(f"{'':17}PATH: {dataset.accepts}; writes {dataset_path(name, root)}")
     known = {dataset.file_name for dataset in DATASETS.values() if not dataset.takes_path}
     for file in sorted(data_root(root).glob("*.npz")):
         if file.name not in known:
-            _print(f"  {_own_name(file):30} {file.name}")
-    _print("\nscenarios")
+            say(f"  {_own_name(file):30} {file.name}")
+    say("\nscenarios")
     for name, scenario in SCENARIOS.items():
         missing = sorted({source.dataset for source in scenario.sources} - ready)
         state = f"needs {', '.join(missing)}" if missing else "ready"
         roles = zip(("train", "validation", "test"), scenario.sources, strict=True)
-        _print(f"  {name:22}{state:31}{', '.join(f'{role} {s.dataset}/{s.split}' for role, s in roles)}")
+        say(f"  {name:22}{state:31}{', '.join(f'{role} {s.dataset}/{s.split}' for role, s in roles)}")
 
 
 @app.command()
@@ -61,21 +61,21 @@ def info(name: Name, root: Root = None) -> None:
         ("citation", dataset.citation),
     ):
         if text:
-            _print(f"{head}: {text}")
+            say(f"{head}: {text}")
     if dataset.takes_path and ":" not in name:
         return
     path = dataset_path(name, root)
     if not dataset.built_in and not path.exists():
-        _print(f"splits: {dataset.splits.provenance}\nmissing: {path}")
+        say(f"splits: {dataset.splits.provenance}\nmissing: {path}")
         return
     packed = read_dataset(name, root)
     splits = find_splits(dataset, packed)
-    _print(f"splits: {splits.provenance}")
-    _print(f"{path}: {len(packed):,} examples of {len(packed.class_names):,} classes")
+    say(f"splits: {splits.provenance}")
+    say(f"{path}: {len(packed):,} examples of {len(packed.class_names):,} classes")
     if edition := dataset.edition(len(packed)):
-        _print(f"edition: {edition}")
+        say(f"edition: {edition}")
     for split in splits.names:
-        _print(f"  {split}: {len(splits.classes(split, packed)):,} classes")
+        say(f"  {split}: {len(splits.classes(split, packed)):,} classes")
 
 
 @app.command("import")
@@ -99,7 +99,7 @@ def import_(
             bars[0].update(done)
 
         target = import_dataset(name, path, root, size, show)
-    _print(f"wrote {target}")
+    say(f"wrote {target}")
     _report(f"{name}:{target}" if find_dataset(name).takes_path else name, root)
 
 
@@ -131,11 +131,7 @@ def sheet(
         raise InputError(f"unknown split {split!r}; choose from train, validation, test")
     class_set = getattr(load_scenario(scenario, root), split)
     draw_sheet(EpisodeSampler(class_set, n_way, n_shot, n_query, seed, n_extra_way), episode, out)
-    _print(f"wrote {out}")
-
-
-def _print(text: str) -> None:
-    typer.echo(printable(text, keep="\n"))
+    say(f"wrote {out}")
 
 
 def _is_ready(name: str, root: Path | None) -> bool:
@@ -168,6 +164,6 @@ def _report(name: str, root: Path | None) -> None:
 
     checks = verify(name, root)
     for check in checks:
-        _print(f"{'ok    ' if check.passed else 'WRONG '} {check.what}: {check.detail}")
+        say(f"{'ok    ' if check.passed else 'WRONG '} {check.what}: {check.detail}")
     if failed := [check.what for check in checks if not check.passed]:
         raise DataError(f"{name}: {len(failed)} checks failed: {', '.join(failed)}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyshot.cli.messages import say
 from polyshot.system.parallel import map_unordered
 from polyshot.system.progress import Progress
 
@@ -52,7 +53,7 @@ def demo(
     try:
         run_demo(out)
     except KeyboardInterrupt:
-        typer.echo("interrupted; the same command continues", err=True)
+        say("interrupted; the same command continues", err=True)
         raise typer.Exit(130) from None
 
 

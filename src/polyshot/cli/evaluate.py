@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from polyshot.cli.messages import say
 from polyshot.cli.options import Root
 from polyshot.errors import InputError
-from polyshot.system.text import printable
 
 
 def evaluate(
@@ -62,11 +62,11 @@ def evaluate(
             workers=workers, unfinished=unfinished,
         )  # fmt: skip
     except KeyboardInterrupt:
-        typer.echo("interrupted; run the same command again to continue", err=True)
+        say("interrupted; run the same command again to continue", err=True)
         raise typer.Exit(130) from None
     for note in evaluation.notes:
-        typer.echo(f"note: {printable(note)}")
+        say(f"note: {note}")
     print_results(evaluation.results)
     print_comparisons(evaluation.comparisons)
     for folder in sorted({str(r.path.parent) for r in evaluation.results if r.path}):
-        typer.echo(f"written: {printable(folder)}")
+        say(f"written: {folder}")

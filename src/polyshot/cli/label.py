@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from polyshot.cli.messages import say
+
 
 def label(
     source: Annotated[Path, typer.Argument(help="A folder of images, or a table (CSV, Parquet).", show_default=False)],
@@ -45,13 +47,9 @@ def label(
     from polyshot.app.items import list_reasons
     from polyshot.app.labelling import Exports, Server, open_session
     from polyshot.app.sources import Columns
-    from polyshot.system.text import printable
 
     def beside(ending: str) -> Path:
         return source.absolute().with_name(f"{source.absolute().name}.{ending}")
-
-    def say(line: str) -> None:
-        typer.echo(printable(line, keep="\n"))
 
     file, folder = labels or beside("labels.sqlite"), out or beside("labelled")
     columns = Columns(text, image, (), label, id_)

@@ -10,6 +10,11 @@ from polyshot.system.extras import missing_extra
 from polyshot.system.text import printable
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print a message; no name in it acts on the terminal."""
+    typer.echo(printable(text, keep="\n"), err=err)
+
+
 class ErrorsAsMessages(TyperGroup):
     """A group of commands that prints what is wrong and what to do, without a traceback."""
 
@@ -18,10 +23,10 @@ class ErrorsAsMessages(TyperGroup):
         try:
             return super().invoke(ctx)
         except PolyshotError as error:
-            typer.echo(printable(f"error: {error}", keep="\n"), err=True)
+            say(f"error: {error}", err=True)
             raise typer.Exit(1) from error
         except ModuleNotFoundError as error:
             if (message := missing_extra(error)) is None:
                 raise
-            typer.echo(f"error: {message}", err=True)
+            say(f"error: {message}", err=True)
             raise typer.Exit(1) from error

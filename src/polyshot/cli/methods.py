@@ -2,7 +2,7 @@
 
 import sys
 
-import typer
+from polyshot.cli.messages import say
 
 
 def methods() -> None:
@@ -12,8 +12,8 @@ def methods() -> None:
 
     for name, method in METHODS.items():
         citation = (sys.modules[method.__module__].__doc__ or "").partition("\n\n")[0]
-        typer.echo(f"{name}: {(method.__doc__ or '').splitlines()[0]}\n  {' '.join(citation.split())}")
+        say(f"{name}: {(method.__doc__ or '').splitlines()[0]}\n  {' '.join(citation.split())}")
         for option in keyword_settings(method).values():
-            typer.echo(f"    {option.name} = {option.default}   ({option.kind})")
+            say(f"    {option.name} = {option.default}   ({option.kind})")
             if option.help:
-                typer.echo(f"        {option.help}")
+                say(f"        {option.help}")

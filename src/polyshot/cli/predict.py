@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from polyshot.cli.messages import say
 from polyshot.cli.options import Device
 from polyshot.system.text import printable
 
@@ -54,13 +55,13 @@ def predict(
     console = Console(soft_wrap=not sys.stdout.isatty())
     console.print(_table(queries.names, answer))
     if len(queries) > _SHOWN:
-        typer.echo(f"{_SHOWN} of {len(queries)} queries shown; all are in the files")
+        say(f"{_SHOWN} of {len(queries)} queries shown; all are in the files")
     if adapted.intake.note:
-        typer.echo(f"images: {adapted.intake.note}")
+        say(f"images: {adapted.intake.note}")
     for name, reason in left_out.items():
-        typer.echo(printable(f"left out: {name}: {reason}"))
+        say(f"left out: {name}: {reason}")
     csv, json = files.prediction_files(out)
-    typer.echo(f"out-of-episode score: {files.SCORE}\nwrote {csv} and {json}")
+    say(f"out-of-episode score: {files.SCORE}\nwrote {csv} and {json}")
     files_of = [named.examples for named in (examples, queries) if isinstance(named.examples, list)]
     _warn(adapted, answer, [file for of_one in files_of for file in of_one[:_COLOURS_OF]])
 
@@ -87,16 +88,14 @@ def _warn(adapted: Any, answer: Any, images: list[Any]) -> None:
             f"warning: {reason} ({config.scenario}), so do not trust its probabilities. `polyshot classify` takes any "
             "photos; or train a run on data like these"
         )
-        typer.echo(printable(message), err=True)
+        say(message, err=True)
     elif answer.familiarity is None:
-        typer.echo("whether the run was trained on anything like this is not known: it kept nothing to compare with")
+        say("whether the run was trained on anything like this is not known: it kept nothing to compare with")
 
 
 def _table(names: list[str], answer: Any) -> Any:
     from rich.table import Table
     from rich.text import Text
-
-    from polyshot.system.text import printable
 
     table = Table("query", "predicted")
     for title in ("confidence", "out-of-episode"):

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from polyshot.cli.messages import say
 from polyshot.cli.options import Root
 from polyshot.cli.tables import Results
 
@@ -23,9 +24,9 @@ def report(
     from polyshot.report.page import write_report
 
     found = find_results(results)
-    typer.echo(f"written: {write_report(found, out, root)}")
+    say(f"written: {write_report(found, out, root)}")
     if figures is not None:
         from polyshot.report.reliability import write_reliability
 
         for path in write_reliability(found, figures):
-            typer.echo(f"written: {path}")
+            say(f"written: {path}")

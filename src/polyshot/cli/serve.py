@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from polyshot.cli.messages import say
+
 
 def serve(
     model: Annotated[Path, typer.Argument(help="A model that `polyshot classify --save` or `model.save` wrote.")],
@@ -49,7 +51,6 @@ def serve(
     from polyshot.app.item_classifier import ItemClassifier
     from polyshot.app.server import listen, run
     from polyshot.app.service import Limits, make_service
-    from polyshot.system.text import printable
 
     given = read_token(token_file) if token_file else os.environ.get("POLYSHOT_TOKEN")
     token, hosts = checked_token(host, given), allowed_hosts(host, allow_host or [])
@@ -59,7 +60,7 @@ def serve(
     with listen(host, port) as socket:
         address = f"http://{f'[{host}]' if ':' in host else host}:{socket.getsockname()[1]}"
         for note in levels.notes(len(classifier.examples)):
-            typer.echo(f"note: {note}")
-        typer.echo(printable(f"classifies {classifier.kind} into {', '.join(classifier.classes)}"))
-        typer.echo(f"listening on {address}, described at {address}/openapi.json; Ctrl-C ends it")
+            say(f"note: {note}")
+        say(f"classifies {classifier.kind} into {', '.join(classifier.classes)}")
+        say(f"listening on {address}, described at {address}/openapi.json; Ctrl-C ends it")
         run(app, socket)

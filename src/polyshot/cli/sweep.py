@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from polyshot.cli.messages import say
 from polyshot.cli.options import Root
 from polyshot.system.registry import PLUGINS
-from polyshot.system.text import printable
 
 _TAIL = 15  # lines of a log that are shown
 
@@ -46,26 +46,26 @@ def sweep(
         "plugins": PLUGINS,
     }
     waiting = plan.waiting
-    typer.echo(f"{len(plan.runs)} runs, {len(plan.runs) - len(waiting)} finished, {len(waiting)} to do in {plan.out}")
+    say(f"{len(plan.runs)} runs, {len(plan.runs) - len(waiting)} finished, {len(waiting)} to do in {plan.out}")
     if dry_run:
         for run in plan.runs:
-            typer.echo(f"# {run.name}: {run.state}{', skipped' if run.state == 'finished' else ''}")
+            say(f"# {run.name}: {run.state}{', skipped' if run.state == 'finished' else ''}")
             for command in run.job(**options).commands:
-                typer.echo(shlex.join(command))
+                say(shlex.join(command))
         return
     failed = {}
     try:
         for number, (run, failure) in enumerate(plan.execute(launcher, jobs, **options), 1):
-            typer.echo(f"{number}/{len(waiting)}  {run.name}: {'done' if failure is None else 'FAILED'}")
+            say(f"{number}/{len(waiting)}  {run.name}: {'done' if failure is None else 'FAILED'}")
             if failure is not None:
                 failed[run] = failure
     except KeyboardInterrupt:
-        typer.echo("interrupted; the same command continues", err=True)
+        say("interrupted; the same command continues", err=True)
         raise typer.Exit(130) from None
     for run, failure in failed.items():
-        typer.echo(printable(f"\n{run.name} failed: {failure}\n{run.log} ends with:", keep="\n"), err=True)
+        say(f"\n{run.name} failed: {failure}\n{run.log} ends with:", err=True)
         for line in run.log_tail(_TAIL):
-            typer.echo(printable(f"  {line}"), err=True)
+            say(f"  {line}", err=True)
     if failed:
-        typer.echo(f"\n{len(failed)} of {len(plan.runs)} runs failed; the same command tries them again", err=True)
+        say(f"\n{len(failed)} of {len(plan.runs)} runs failed; the same command tries them again", err=True)
         raise typer.Exit(1)

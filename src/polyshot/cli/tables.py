@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from polyshot.cli.messages import say
+
 Results = Annotated[list[Path], typer.Argument(help="Result files, run folders, or folders that contain runs.")]
 
 
@@ -32,4 +34,4 @@ def tables(
         typer.echo(text, nl=False)
     else:
         write_atomically(out, text.encode())
-        typer.echo(f"written: {out}")
+        say(f"written: {out}")

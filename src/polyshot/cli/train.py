@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from polyshot.cli.messages import say
 from polyshot.cli.options import Device, Root
 from polyshot.errors import InputError
 from polyshot.runs.config import TrainingConfig, flag_settings, read_toml
@@ -54,10 +55,10 @@ def train(
         train_run(chosen, out, root, device=device, threads=threads, callbacks=callbacks)
     except KeyboardInterrupt:
         if leads:
-            typer.echo(f"interrupted; the same command resumes from the last checkpoint in {out}", err=True)
+            say(f"interrupted; the same command resumes from the last checkpoint in {out}", err=True)
         raise typer.Exit(130) from None
     if leads:
-        typer.echo(f"trained: {out}")
+        say(f"trained: {out}")
 
 
 def _flag(setting: Setting) -> inspect.Parameter:

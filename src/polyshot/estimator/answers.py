@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from polyshot.errors import InputError
 from polyshot.estimator.covariance import OF_SPARSE_ROWS, KernelLike
 from polyshot.estimator.fitted import FittedModel
-from polyshot.estimator.inputs import checked_class_prior, checked_features, from_tensor
+from polyshot.estimator.inputs import as_array, checked_class_prior, checked_features
 from polyshot.estimator.pool import unlabelled_rows
 from polyshot.estimator.rows import Rows, as_rows, in_form_of
 from polyshot.system.threads import few_threads
@@ -140,8 +140,8 @@ class Answers:
         check_consistent_length(answers, y)
         if not len(rows):
             raise InputError("no row of y has a label, so there is no accuracy")
-        weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
-        names = np.asarray(from_tensor("y", y)).tolist()
+        weights = None if sample_weight is None else as_array("sample_weight", sample_weight)[rows]
+        names = as_array("y", y).tolist()
         return float(accuracy_score(np.array([names[i] for i in rows]), answers[rows], sample_weight=weights))
 
     def latent_mean_and_covariance(self, X: Any) -> tuple[Array, Array]:

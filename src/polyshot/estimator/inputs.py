@@ -1,6 +1,7 @@
 """What users pass as X and y, checked and turned into arrays; each problem ends in an error that names it."""
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from polyshot.errors import InputError
+from polyshot.errors import InputError, InputTypeError
 from polyshot.estimator.rows import Features
 
 _DATES = "labels must be strings or numbers, not dates; convert them first, for example with y.astype(str)"
@@ -30,7 +31,7 @@ def checked_examples(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Fe
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         try:
             check_classification_targets(y)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise InputError(str(error)) from error
     return _canonical(X), y
 
@@ -54,10 +55,7 @@ def checked_sample_weight(sample_weight: Any, n: int) -> NDArray[np.float64] | N
     """One number of at least 0 per example; None if all are one."""
     if sample_weight is None:
         return None
-    try:
-        weights = np.array(from_tensor("sample_weight", sample_weight), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight must be numbers, not {sample_weight!r}") from error
+    weights = as_array("sample_weight", sample_weight, np.float64)
     if weights.shape != (n,):
         raise InputError(f"sample_weight must have one number per row of X, {n:,}; its shape is {weights.shape}")
     if not (np.isfinite(weights) & (weights >= 0)).all():
@@ -81,7 +79,7 @@ def weighted_rows(
 
 def checked_rows(rows: Any, n: int) -> NDArray[np.int64]:
     """Numbers of some of n examples, from 0 to n - 1; negative ones count from the end."""
-    numbers = np.atleast_1d(np.asarray(rows))
+    numbers = np.atleast_1d(as_array("rows", rows))
     if numbers.size == 0:
         return np.empty(0, np.int64)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
@@ -93,7 +91,7 @@ def checked_rows(rows: Any, n: int) -> NDArray[np.int64]:
 
 def checked_places(classes: NDArray[Any], y: Any) -> NDArray[np.int64]:
     """Places of the labels y among the sorted classes."""
-    labels = np.atleast_1d(np.asarray(_labels(y)))
+    labels = np.atleast_1d(_labels(y))
     unknown = labels[~np.isin(labels, classes)]
     if len(unknown):
         raise InputError(f"unknown class {unknown.tolist()[0]!r}; choose from {', '.join(map(repr, classes.tolist()))}")
@@ -106,10 +104,7 @@ def checked_class_prior(classes: NDArray[Any], class_prior: Any) -> NDArray[np.f
         if set(class_prior) != set(classes.tolist()):
             raise InputError(f"class_prior must have a frequency for each of {classes.tolist()}, not {class_prior!r}")
         class_prior = [class_prior[name] for name in classes.tolist()]
-    try:
-        prior = np.asarray(class_prior, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"class_prior must be numbers, not {class_prior!r}") from error
+    prior = as_array("class_prior", class_prior, np.float64)
     if prior.shape != classes.shape or not (np.isfinite(prior) & (prior >= 0)).all() or not prior.any():
         raise InputError(
             f"class_prior must be {len(classes)} frequencies of at least 0, one per class, not {class_prior!r}"
@@ -126,18 +121,31 @@ def check_share(name: str, value: Any) -> None:
 
 
 def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
-    columns = list(getattr(X, "columns", ()))
-    if repeated := sorted({str(name) for name in columns if columns.count(name) > 1}):
-        raise InputError(f"X has more than one column named {', '.join(repeated)}; rename or drop the duplicates")
     try:
+        _check_container(X)
         with np.errstate(all="ignore"):  # infinity is refused in words; numpy need not warn of it too
             return validate_data(estimator, from_tensor("X", X), *y, dtype=np.float64, accept_sparse="csr", **options)
-    except OverflowError as error:
-        raise InputError(f"X holds integers too large for a float ({error}); rescale the features") from error
     except InputError:
         raise
+    except OverflowError as error:
+        raise InputError(f"X holds integers too large for a float ({error}); rescale the features") from error
     except ValueError as error:  # scikit-learn's own words, as an error of ours
         raise InputError(str(error)) from error
+    except TypeError as error:
+        raise InputTypeError(str(error)) from error
+    except Exception as error:  # objects raise what they like when they are converted
+        raise _no_array("X", error) from error
+
+
+def _check_container(X: Any) -> None:
+    """Refuse what scikit-learn takes without a word, or what crashes scipy."""
+    repeated = sorted(str(name) for name, n in Counter(getattr(X, "columns", ())).items() if n > 1)
+    if repeated:
+        raise InputError(f"X has more than one column named {', '.join(repeated)}; rename or drop the duplicates")
+    if getattr(getattr(X, "dtype", None), "kind", "") in ("m", "M"):
+        raise InputError("X holds dates; convert them to numbers first, with a unit and an origin of your choice")
+    if hasattr(X, "check_format"):  # sparse rows or columns
+        X.check_format(full_check=True)
 
 
 def _canonical(X: Any) -> Features:
@@ -154,9 +162,13 @@ def _labels(y: Any) -> Any:
     """The labels as an array, unless scikit-learn's own checks have better words for what is wrong with them."""
     if y is None:
         return None
-    labels = np.asarray(from_tensor("y", y))
+    labels = as_array("y", y)
     if labels.dtype.kind in "mM":
         raise InputError(_DATES)
+    if labels.dtype.kind == "V":
+        raise InputError(f"labels must be strings or numbers, not {labels.dtype}")
+    if labels.dtype.kind == "T":  # numpy's strings of any length, which scikit-learn does not know
+        labels = labels.astype(object)
     if labels.dtype.kind in "fO":
         _check_label_values(labels, y)
     return labels
@@ -186,15 +198,34 @@ def is_missing(label: Any) -> bool:
 
 
 def from_tensor(name: str, x: Any) -> Any:
-    """A tensor as an array for scikit-learn's checks; everything else as it is."""
+    """A tensor as an array for scikit-learn's checks; everything else as it is, if none of its values is masked."""
+    if isinstance(x, np.ma.MaskedArray) and x.mask.any():
+        raise InputError(f"{name} has masked values; fill them, or drop their rows")
     if not isinstance(x, Tensor):
         return x
     if x.is_meta:
         raise InputError(f"{name} is a tensor on the meta device, which has a shape but no values")
     if x.layout != torch.strided:
         raise InputError(f"{name} is a sparse tensor; call to_dense() first")
-    x = x.detach().cpu().resolve_conj().resolve_neg()
-    return (x.double() if x.is_floating_point() else x).numpy()
+    try:
+        x = x.detach().cpu().resolve_conj().resolve_neg()
+        return (x.double() if x.is_floating_point() else x).numpy()
+    except (RuntimeError, TypeError) as error:  # nested, quantised
+        raise _no_array(name, error) from error
+
+
+def as_array(name: str, x: Any, dtype: type[np.generic] | None = None) -> NDArray[Any]:
+    """What a user gave as an array, a list or a tensor."""
+    try:
+        return np.asarray(from_tensor(name, x), dtype)
+    except InputError:
+        raise
+    except Exception as error:  # objects raise what they like when they are converted
+        raise _no_array(name, error) from error
+
+
+def _no_array(name: str, error: Exception) -> InputError:
+    return InputError(f"{name} cannot be turned into an array ({type(error).__name__}: {error})")
 
 
 def _kind(labels: NDArray[Any]) -> str:

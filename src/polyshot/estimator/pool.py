@@ -13,7 +13,7 @@ from torch import Tensor
 from polyshot.errors import InputError
 from polyshot.estimator.covariance import Covariance, KernelLike
 from polyshot.estimator.hyperparameters import by_content
-from polyshot.estimator.inputs import checked_examples, from_tensor, is_missing
+from polyshot.estimator.inputs import as_array, checked_examples, is_missing
 from polyshot.estimator.rows import Features, Rows
 from polyshot.gp import Deformation, as_tensor, deformation, graph_laplacian, nearest_neighbours
 
@@ -92,7 +92,7 @@ def labelled_and_pool(
     if not unknown.any():
         X, y = checked_examples(estimator, X, y, reset=reset)
         return X, y, np.empty((0, X.shape[1]))
-    labels = np.asarray(from_tensor("y", y)).tolist()
+    labels = as_array("y", y).tolist()
     known = [name for name, missing in zip(labels, unknown, strict=True) if not missing]
     if not known and label is None:
         raise InputError(f"every row of y is unlabelled ({unlabeled!r}); give at least one label of two classes")
@@ -107,7 +107,7 @@ def labelled_and_pool(
 
 def unlabelled_rows(y: Any, unlabeled: Any) -> NDArray[np.bool_]:
     """Which rows of y are `unlabeled`; None and NaN stand for every kind of missing value, () for nothing."""
-    labels = np.asarray(from_tensor("y", y))
+    labels = as_array("y", y)
     if isinstance(unlabeled, tuple) or labels.ndim != 1:
         return np.zeros(labels.shape[:1], dtype=bool)
     if is_missing(unlabeled):

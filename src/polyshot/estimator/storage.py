@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from polyshot.estimator.classifier import OneVsEachClassifier
 
 _FORMAT = "polyshot.OneVsEachClassifier 5"
+_FIRST_FORMAT = "polyshot.OneVsEachClassifier 3"  # of polyshot 0.1
 _COVARIANCE = ("roots", "size", "intercept")
 _CLASS_KINDS = "biufUO"
 _LATER = ("weights_with_none",)  # stored if it has been computed; a reader computes it again otherwise
@@ -96,8 +97,12 @@ def save(classifier: "OneVsEachClassifier", path: Path, metadata: Any) -> None:
 
 def load(kind: type["OneVsEachClassifier"], path: Path) -> "OneVsEachClassifier":
     """A classifier of that type, or a DataError that says what is wrong with the file."""
-    tensors, header = load_checkpoint(path, _FORMAT)
+    tensors, header = load_checkpoint(path, _FORMAT, _FIRST_FORMAT)
     try:
+        if "n_chosen_" in header:  # of polyshot 0.1
+            header = {name.removesuffix("_"): value for name, value in header.items()} | {"metadata": {}}
+            header["parameters"]["unlabeled"] = []
+            tensors["rows"] = torch.arange(len(tensors["labels"]))
         if "unit" in header["covariance"]:  # written before features could have units of their own
             unit = header["covariance"].pop("unit")
             tensors["unit"] = torch.full_like(tensors["centre"], unit)

@@ -184,7 +184,7 @@ def read_result(path: Path) -> Result:
     result = decode(Result, {name: value for name, value in content.items() if name in known}, str(path))
     if not isinstance(result.training.get("seed", 0), int):
         raise DataError(f"{path}: training: seed must be a whole number; {_AGAIN}")
-    episodes = {} if digest is None else _read_episodes(_episodes_path(path), digest, result.settings.n_episodes)
+    episodes = {} if digest is None else _read_episodes(path, digest, result.settings.n_episodes)
     return replace(result, episodes=episodes, path=path)
 
 
@@ -228,19 +228,20 @@ def _episodes_to_bytes(episodes: Mapping[str, Float[np.ndarray, " episodes"]]) -
     return buffer.getvalue()
 
 
-def _read_episodes(path: Path, digest: str, n_episodes: int) -> dict[str, Float[np.ndarray, " episodes"]]:
+def _read_episodes(json_path: Path, digest: str, n_episodes: int) -> dict[str, Float[np.ndarray, " episodes"]]:
+    path, again = _episodes_path(json_path), f"delete {json_path.name} and run `polyshot evaluate` again"
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); it belongs to the JSON file beside it") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); restore it from a copy, or {again}") from error
     if hashlib.sha256(content).hexdigest() != digest:
-        raise DataError(f"{path}: damaged, or not of the same result as the JSON file beside it; {_AGAIN}")
+        raise DataError(f"{path}: damaged, or not of the same result as the JSON file beside it; {again}")
     try:
         episodes = {name: np.array([rounded(x) for x in values.tolist()]) for name, values in read_arrays(path).items()}
     except (DataError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: not a file of per-episode figures ({error}); {_AGAIN}") from error
+        raise DataError(f"{path}: not a file of per-episode figures ({error}); {again}") from error
     if wrong := [name for name, values in episodes.items() if values.shape != (n_episodes,)]:
-        raise DataError(f"{path}: {wrong[0]} must have {n_episodes} values; {_AGAIN}")
+        raise DataError(f"{path}: {wrong[0]} must have {n_episodes} values; {again}")
     return episodes
 
 

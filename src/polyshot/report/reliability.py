@@ -14,6 +14,7 @@ from polyshot.evaluation.measures import MEASURES
 from polyshot.evaluation.results import Result
 from polyshot.report.groups import Page
 from polyshot.system.files import write_atomically
+from polyshot.system.text import printable
 
 _LOOK: Any = {"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False}
 _COLUMNS = 4
@@ -75,7 +76,8 @@ def draw_reliability(results: Mapping[str, Result], fewest: int = 30, highlighte
         colour = _HIGHLIGHTED if title in highlighted else _PLAIN
         axis.plot(bins.confidence[dots], bins.accuracy[dots], marker="o", markersize=3, color=colour)
         ece = MEASURES["ece"].text(result.summary["ece"].estimate)
-        axis.set(xlim=(0, 1), ylim=(0, 1), title=f"{title}\nECE {ece}")
+        axis.set(xlim=(0, 1), ylim=(0, 1))
+        axis.set_title(f"{printable(title)}\nECE {ece}", parse_math=False)  # a name between dollars is no formula
     for axis in axes[len(results) :]:
         axis.set_visible(False)
     for axis in axes[max(0, len(results) - n_columns) : len(results)]:

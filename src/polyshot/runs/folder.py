@@ -35,7 +35,7 @@ from polyshot.runs.history import check_entry, format_log, has_ended, parse_log,
 from polyshot.system.checkpoint import load_checkpoint, save_checkpoint
 from polyshot.system.files import write_atomically
 from polyshot.system.lock import only_writer
-from polyshot.system.sealed import digest, read_sealed, write_sealed
+from polyshot.system.sealed import REMEDY, digest, read_sealed, write_sealed
 from polyshot.system.versions import package_versions
 from polyshot.task import Space
 
@@ -105,7 +105,7 @@ class RunFolder:
         path, unchecked = self.path / _LOG, self._is_first_edition
         try:
             return parse_log(path.read_bytes() if path.exists() else b"", unchecked=unchecked)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise TrainingError(
                 f"{path}: damaged ({error}); `polyshot train --out {self.path}` restores it, and --unfinished "
                 "evaluates without it"
@@ -246,10 +246,8 @@ class RunFolder:
         return Familiarity(tensors["trained"].float(), tensors["usual"])
 
     def write_history(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """Write the log, unless it is there already."""
-        path, content = self.path / _LOG, format_log(history)
-        if (path.read_bytes() if path.exists() else b"") != content:
-            write_atomically(path, content)
+        """Write the log."""
+        write_atomically(self.path / _LOG, format_log(history))
 
     @cached_property
     def _content(self) -> dict[str, Any]:
@@ -272,7 +270,7 @@ class RunFolder:
     def _read(self, name: str) -> dict[str, Any]:
         content, sealed = read_sealed(self.path / name)
         if name != _CONFIG and not sealed and not self._is_first_edition:
-            raise DataError(f"{self.path / name}: damaged, it has lost its checksum; restore it from a copy")
+            raise DataError(f"{self.path / name}: damaged, it has lost its checksum; {REMEDY}")
         return content
 
     def _checkpoint(self, name: str) -> Checkpoint:

@@ -21,6 +21,7 @@ from polyshot.errors import InputError
 from polyshot.system.files import open_log
 from polyshot.system.parallel import map_unordered
 from polyshot.system.registry import Registry
+from polyshot.system.text import printable
 
 _INHERITED = ("PYTHONPATH", "POLYSHOT_DATA")  # what a worker on another node would not know
 _RETRIES = 3  # on Ray, after a worker or a node was lost
@@ -72,7 +73,7 @@ def run_job(job: Job) -> str | None:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with open_log(job.log) as log:
             for command in job.commands:
-                log.write(f"$ {shlex.join(command)}\n".encode())
+                log.write(f"$ {printable(shlex.join(command))}\n".encode())
                 log.flush()
                 if code := _run(command, job, log):
                     how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"

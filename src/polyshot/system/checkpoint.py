@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, contiguous_format
 
 from polyshot.errors import DataError
 from polyshot.system.files import write_atomically
+from polyshot.system.sealed import REMEDY
 
 _FORMAT = "polyshot-checkpoint-1"
-_REMEDY = "restore it from a copy, or delete it and create it again"
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any], kind: str = _FORMAT) -> None:
@@ -26,28 +26,29 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], record: Mapping[s
     write_atomically(path, save(whole, {"format": kind, "record": text, "sha256": _digest(whole, text)}))
 
 
-def load_checkpoint(path: Path, kind: str = _FORMAT) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and their record; raise DataError for a damaged file or one of another kind."""
+def load_checkpoint(path: Path, *kinds: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and their record; raise DataError for a damaged file or one of other kinds."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(f"{path}: not a readable safetensors file, or cut short ({error}); {_REMEDY}") from error
-    if metadata.get("format") != kind:
-        raise DataError(f"{path}: a safetensors file, but not one that polyshot wrote as {kind}")
+        content = path.read_bytes()  # safetensors opens no file whose name is not UTF-8
+        tensors = load(content)
+        metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__") or {}
+    except (SafetensorError, OSError, ValueError, LookupError) as error:
+        raise DataError(f"{path}: not a readable safetensors file, or cut short ({error}); {REMEDY}") from error
+    kinds = kinds or (_FORMAT,)
+    if metadata.get("format") not in kinds:
+        raise DataError(f"{path}: a safetensors file, but not one that polyshot wrote as {kinds[0]}")
     record = metadata.get("record", "")
     if metadata.get("sha256") != _digest(tensors, record):
-        raise DataError(f"{path}: damaged, its content does not match its checksum; {_REMEDY}")
+        raise DataError(f"{path}: damaged, its content does not match its checksum; {REMEDY}")
     try:
-        content = json.loads(record)
+        fields = json.loads(record)
     except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: its record is not a JSON object; {_REMEDY}")
-    return tensors, content
+        fields = None
+    if not isinstance(fields, dict):
+        raise DataError(f"{path}: its record is not a JSON object; {REMEDY}")
+    return tensors, fields
 
 
 def _digest(tensors: Mapping[str, Tensor], record: str) -> str:

@@ -1,7 +1,7 @@
 """The only way to write a file: completely, or not at all."""
 
 import contextlib
-import glob
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path.name), suffix=".part")
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -50,10 +50,17 @@ def open_log(path: Path) -> BinaryIO:
 
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
     """Remove the temporary files that killed writers of these files left in the folder; nobody may be writing there."""
-    for name in names:
-        for file in folder.glob(f".{glob.escape(name)}.*"):
+    prefixes = tuple(map(_prefix, names))
+    for file in folder.glob(".*"):
+        if file.name.startswith(prefixes):
             with contextlib.suppress(OSError):
                 file.unlink()
+
+
+def _prefix(name: str) -> str:
+    """How temporary names of a file begin; of a long name there is only a checksum, because names have 255 bytes."""
+    content = os.fsencode(name)
+    return f".{name if len(content) <= 200 else hashlib.sha256(content).hexdigest()}."
 
 
 def _umask() -> int:

@@ -5,6 +5,8 @@ import time
 from collections import deque
 from typing import Any
 
+from polyshot.system.text import printable
+
 _LINE_SECONDS = 30.0  # between plain lines
 _RECENT = 50  # updates that the rate is estimated from
 
@@ -35,7 +37,7 @@ class Progress:
     """
 
     def __init__(self, title: str, total: int | None, done: int = 0, *, quiet: bool = False, first: str = "") -> None:
-        self._title = title
+        self._title = printable(title)
         self._total = total
         self.done = done
         self._quiet = quiet
@@ -43,7 +45,7 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
         self._spoken = time.monotonic()
         self._bar: Any = None if quiet else _rich_bar()
-        self._task = self._bar.add_task(title, total=total, completed=done, note=first) if self._bar else None
+        self._task = self._bar.add_task(self._title, total=total, completed=done, note=first) if self._bar else None
 
     def __enter__(self) -> "Progress":
         if self._bar:

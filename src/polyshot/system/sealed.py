@@ -11,6 +11,7 @@ from polyshot.system.files import write_atomically
 
 _KEY = "sha256"
 _MOST_BYTES = 2**20
+REMEDY = "restore it from a copy, or delete it and create it again"
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -29,16 +30,16 @@ def read_sealed(path: Path, most_bytes: int = _MOST_BYTES) -> tuple[dict[str, An
     try:
         text = path.read_bytes() if path.stat().st_size <= most_bytes else None
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from error
     if text is None:
         raise DataError(f"{path}: larger than {most_bytes} bytes, so it was not written by polyshot")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: damaged, not a JSON file ({error}); restore it from a copy") from error
+        raise DataError(f"{path}: damaged, not a JSON file ({error}); {REMEDY}") from error
     if not isinstance(content, dict):
-        raise DataError(f"{path}: damaged, not a JSON object; restore it from a copy")
+        raise DataError(f"{path}: damaged, not a JSON object; {REMEDY}")
     checksum = content.pop(_KEY, None)
     if checksum is not None and checksum != digest(content):
-        raise DataError(f"{path}: damaged or edited, its content does not match its checksum; restore it from a copy")
+        raise DataError(f"{path}: damaged or edited, its content does not match its checksum; {REMEDY}")
     return content, checksum is not None

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 _CONTEXT = multiprocessing.get_context(_METHOD)
+# torch._dynamo comes with the first optimizer; below torch 2.10 it makes a temporary folder, which a full disk forbids.
 _CONTEXT.set_forkserver_preload(
     [
         "pytest", "polyshot.app", "polyshot.cli", "polyshot.encoders", "polyshot.estimator", "polyshot.report",
-        "polyshot.evaluation.evaluate", "polyshot.runs.trainer", "processes", "commands",
+        "polyshot.evaluation.evaluate", "polyshot.runs.trainer", "processes", "commands", "torch._dynamo",
     ]
 )  # fmt: skip
 

@@ -40,7 +40,7 @@ def driver() -> Iterator[Any]:
     """A Chromium without a window."""
     if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
         pytest.skip("needs the executables chromium and chromedriver")
-    from selenium import webdriver
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""

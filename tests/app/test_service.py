@@ -12,9 +12,7 @@ import httpx2
 import hypothesis
 import numpy as np
 import pytest
-import schemathesis
 from PIL import Image
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from polyshot.app import ItemClassifier, Items
 from polyshot.app.answers import Levels
@@ -214,6 +212,9 @@ def test_beyond_this_computer_a_server_needs_a_token_and_a_name() -> None:
 @pytest.mark.parametrize("name", ["model", "texts", "images"])
 def test_schemathesis_finds_no_server_error(name: str, request: pytest.FixtureRequest) -> None:
     """Random requests, right and wrong, get the answers that the OpenAPI document promises."""
+    schemathesis = pytest.importorskip("schemathesis")
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
     app = make_service(request.getfixturevalue(name), Levels(), Limits(n_items=4), hosts=HOSTS)
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     # numbers beyond what the kernel can tell apart, and strings that hold no image, are refused

@@ -183,7 +183,8 @@ def test_one_batch_has_no_deviation_and_one_episode_no_interval() -> None:
 def test_bootstrap_agrees_with_scipys_and_follows_the_seed() -> None:
     values = np.random.default_rng(5).beta(8, 2, 200)
     ours = bootstrap_interval(values, seed=0)
-    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=10_000, rng=1).confidence_interval
+    seeded = {"random_state": np.random.default_rng(1)}  # `rng` is unknown to scipy below 1.15
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=10_000, **seeded).confidence_interval
     width = theirs.high - theirs.low
     # The end of such an interval has a Monte Carlo error of about 0.7 % of the width (2.5 % quantile of 10,000).
     assert ours.low == pytest.approx(theirs.low, abs=0.04 * width)

@@ -102,7 +102,8 @@ def contained(X, container):
     if container == "masked":
         return np.ma.masked_array(X, np.arange(X.size).reshape(X.shape) == 0)
     if container == "frame" and X.ndim == 2:
-        return pd.DataFrame(X.astype(float) if X.dtype == np.longdouble else X)
+        # with `dtype`, because pandas below 3.1 fails to find the type of integers that no float can hold
+        return pd.DataFrame(X, dtype=float if X.dtype == np.longdouble else object if X.dtype == object else None)
     if container in ("tensor", "gradient", "negated") and numeric:
         x = torch.from_numpy(np.ascontiguousarray(X))
         if container == "gradient" and x.is_floating_point():

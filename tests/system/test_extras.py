@@ -9,7 +9,13 @@ _EXTRA_PACKAGES = ("typer", "rich", "PIL", "matplotlib", "contourpy", "pandas")
 
 
 def run_without(packages: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
-    block = f"import sys\nfor name in {packages!r}: sys.modules[name] = None\n"
+    block = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        f"        if name in {packages!r}: raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)\n"
+        "sys.meta_path.insert(0, Missing)\n"
+    )
     return subprocess.run([sys.executable, "-c", block + code], capture_output=True, text=True, check=False)
 
 

@@ -42,7 +42,7 @@ def test_a_disk_that_is_full_ends_in_a_message_and_later_in_the_same_bits(
 ) -> None:
     expected = whole[name][0]
     largest = max(file.stat().st_size for file in expected.rglob("*") if file.is_file())
-    for most in (0, largest - 1):
+    for most in (0, largest // 2):  # half, because the times in a file make it a few bytes longer or shorter
         ours, theirs = Processes.Pipe()
         process = Processes.Process(target=starved, args=(COMMANDS[name], inputs, tmp_path, most, theirs))
         process.start()

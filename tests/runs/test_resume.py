@@ -157,7 +157,7 @@ def test_a_checkpoint_that_cannot_be_resumed_from_is_an_error(embeddings: str, t
     with pytest.raises(TrainingError, match="not the state of a run; it lacks done, history"):
         train(config, out)
     save_checkpoint(last, {}, record)
-    with pytest.raises(TrainingError, match=r"these do not fit: kernel\.log_scale"):
+    with pytest.raises(TrainingError, match=r"these do not fit: kernel\.log_cosine"):
         train(config, out)
 
 

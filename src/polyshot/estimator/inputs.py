@@ -221,11 +221,11 @@ def as_array(name: str, x: Any, dtype: type[np.generic] | None = None) -> NDArra
     except InputError:
         raise
     except Exception as error:  # objects raise what they like when they are converted
-        raise _no_array(name, error) from error
+        raise _no_array(name, error, "must be numbers; it " if dtype else "") from error
 
 
-def _no_array(name: str, error: Exception) -> InputError:
-    return InputError(f"{name} cannot be turned into an array ({type(error).__name__}: {error})")
+def _no_array(name: str, error: Exception, demand: str = "") -> InputError:
+    return InputError(f"{name} {demand}cannot be turned into an array ({type(error).__name__}: {error})")
 
 
 def _kind(labels: NDArray[Any]) -> str:

@@ -64,12 +64,15 @@ def test_a_model_with_a_complex_tensor(tmp_path):
         OneVsEachClassifier.load(path)
 
 
-def test_a_model_with_an_absurd_scale(tmp_path):
+@pytest.mark.parametrize(
+    ("field", "value", "what"), [("log_scale", 1e308, "scales"), ("class_type", "a,b", "class type")]
+)
+def test_a_model_with_an_absurd_field(field, value, what, tmp_path):
     path = tmp_path / "m"
     OneVsEachClassifier().fit(np.eye(4), [0, 0, 1, 1]).save(path)
     tensors, record = load_checkpoint(path, MODEL)
-    save_checkpoint(path, tensors, record | {"log_scale": 1e308}, MODEL)
-    with pytest.raises(DataError, match=r"m: not a readable classifier \(wrong scales\)"):
+    save_checkpoint(path, tensors, record | {field: value}, MODEL)
+    with pytest.raises(DataError, match=rf"m: not a readable classifier \(wrong {what}\)"):
         OneVsEachClassifier.load(path)
 
 
@@ -103,6 +106,14 @@ def test_a_checkpoint_in_bfloat16(tmp_path):
     save_checkpoint(tmp_path / "x.safetensors", tensors, {})
     found, _ = load_checkpoint(tmp_path / "x.safetensors")
     assert torch.equal(found["half"], tensors["half"])
+
+
+def test_a_run_whose_losses_are_none(embeddings, tmp_path):
+    run = train(small("protonet", embeddings, epochs=1), tmp_path / "a-run", quiet=True)
+    tensors, record = load_checkpoint(run / "last.safetensors")
+    save_checkpoint(run / "last.safetensors", tensors, record | {"losses": [None]})
+    with pytest.raises(TrainingError, match=r"a-run: .* it lacks losses that are numbers"):
+        train(RunFolder(run).config, run, quiet=True)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +159,7 @@ def _forged_result(path, change):
             lambda c: c["summary"]["ece"].update(estimate=-1e308),
             r"estimate must be at most 1e\+100 in size",
         ),
+        (lambda c: c["summary"]["ece"].update(estimate=10**400), "estimate must be a number"),
     ],
 )
 def test_a_forged_result(change, message, tmp_path):

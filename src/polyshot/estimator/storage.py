@@ -1,6 +1,7 @@
 """A fitted classifier as one file: its arrays as tensors, the rest as JSON; nothing is ever unpickled."""
 
 import json
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,6 +154,8 @@ def _features(tensors: dict[str, Tensor]) -> Features:
 
 
 def _classes(header: dict[str, Any]) -> np.ndarray:
+    if not re.fullmatch(rf"[<>|][{_CLASS_KINDS}]\d*", header["class_type"]):  # numpy takes much else
+        raise ValueError("wrong class type")
     return np.array(header["classes"], dtype=np.dtype(header["class_type"]))
 
 

@@ -75,7 +75,7 @@ def _decode(hint: Any, value: Any, where: str) -> Any:
     if hint is float:
         if value is None:
             return math.nan
-        _check(type(value) in (int, float), where, _WORDS[float], value)
+        _check(type(value) is float or (type(value) is int and abs(value) < 2**63), where, _WORDS[float], value)
         return float(value)
     if hint in _WORDS:
         _check(type(value) is hint, where, _WORDS[hint], value)

@@ -114,10 +114,10 @@ class Trainer:
     def restore(self, folder: RunFolder) -> None:
         """Continue from the state in the run folder."""
         tensors, record = folder.resume()
-        if missing := sorted(name for name, kind in _RECORDED.items() if not isinstance(record.get(name), kind)):
-            raise TrainingError(
-                f"{folder.path}: the checkpoint is not the state of a run; it lacks {', '.join(missing)}"
-            )
+        missing = sorted(name for name, kind in _RECORDED.items() if not isinstance(record.get(name), kind))
+        if missing or any(type(loss) is not float for loss in record["losses"]):
+            what = ", ".join(missing) or "losses that are numbers"
+            raise TrainingError(f"{folder.path}: the checkpoint is not the state of a run; it lacks {what}")
         folder.load_weights(self.method, tensors)
         for name, p in self.method.named_parameters():
             start = f"optimizer.{name}."

@@ -285,6 +285,11 @@ def test_reliability_diagrams_are_written_as_png_and_pdf(tmp_path: Path) -> None
     assert (figures / f"{stem}.pdf").read_bytes()[:4] == b"%PDF"
 
 
+def test_tasks_whose_names_differ_in_other_letters_alone_have_a_file_each(tmp_path: Path) -> None:
+    results = [make_result("ove", scenario=f"folder:{name}") for name in ("ä", "ö")]
+    assert len(set(write_reliability(results, tmp_path))) == 4
+
+
 def test_results_without_reliability_bins_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no result has a reliability diagram"):
         write_reliability([make_result(protocol="out-of-episode")], tmp_path)

@@ -1,6 +1,7 @@
 """Reliability diagrams as image files, for papers and slides; the HTML page draws its own."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -31,12 +32,15 @@ def write_reliability(results: Sequence[Result], folder: Path) -> list[Path]:
     folder : Path
         Where the files go; their names are those of the tasks.
     """
-    written = []
+    written: list[Path] = []
+    stems: Counter[str] = Counter()
     for group in Page(results).groups("accuracy"):
         known = {r.label: r for r in group.results if r.reliability is not None}
         if not known:
             continue
         stem = "reliability-" + re.sub(r"[^a-z0-9]+", "-", group.task.title.lower()).strip("-")
+        stems[stem] += 1
+        stem += f"-{stems[stem]}" if stems[stem] > 1 else ""  # tasks may differ in other letters
         figure = draw_reliability(known)
         for ending in ("png", "pdf"):
             image = BytesIO()

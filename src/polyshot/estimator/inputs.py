@@ -165,8 +165,9 @@ def _labels(y: Any) -> Any:
     labels = as_array("y", y)
     if labels.dtype.kind in "mM":
         raise InputError(_DATES)
-    if labels.dtype.kind == "V":
-        raise InputError(f"labels must be strings or numbers, not {labels.dtype}")
+    if labels.dtype.kind in "SV":
+        what = "bytes; decode them first" if labels.dtype.kind == "S" else labels.dtype
+        raise InputError(f"labels must be strings or numbers, not {what}")
     if labels.dtype.kind == "T":  # numpy's strings of any length, which scikit-learn does not know
         labels = labels.astype(object)
     if labels.dtype.kind in "fO":

@@ -159,22 +159,7 @@ def ranks(place: str) -> str:
     return markdown(head, [*rows, agreement])
 
 
-def corruptions(place: str) -> str:
-    """Accuracy and calibration under each corruption at its greatest severity, averaged over training seeds."""
-    runs = {run: seeds for run in BENCHMARK if (seeds := seeds_of(place, run))}
-    names = sorted(name for name in next(iter(runs.values()))[0] if name.startswith("corruption"))
-    head, rows = [""], {run: [label(run, seeds[0])] for run, seeds in runs.items()}
-    for name in names:
-        corruption = name.removeprefix("corruption-")
-        head += [f"{corruption.replace('_', ' ')}: accuracy, %", "paper's, %", "ECE"]
-        for run, seeds in runs.items():
-            results = [by[name] for by in seeds]
-            theirs = papers(results[0], in_paper(place), "accuracy", f"corruption:{results[0].settings.corruption}")
-            rows[run] += [over_seeds(results, "accuracy"), theirs, over_seeds(results, "ece")]
-    return markdown(head, list(rows.values()))
-
-
-TABLES = {"benchmark": benchmark, "headline": headline, "ranks": ranks, "corrupted": corruptions}
+TABLES = {"benchmark": benchmark, "headline": headline, "ranks": ranks}
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:

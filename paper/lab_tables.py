@@ -1,4 +1,4 @@
-"""The tables of the lab notes: every measure, paired differences, temperatures, seeds, kernels."""
+"""The tables of the lab notes: every measure, paired differences, temperatures, seeds."""
 
 import math
 
@@ -23,9 +23,6 @@ from polyshot.evaluation.metrics import mean_interval
 from polyshot.evaluation.results import Result, find_results
 
 METHODS = (*FOURTEEN[:12], "ove-ml-prior", "ove-ml", "ove-pl-paper", "ove-pl", "ove-pl-rbf", "ove-pl-cosine-rbf")
-KERNELS = tuple(
-    f"ove-{o}{kernel}" for kernel in ("", "-linear", "-rbf", "-normalized-rbf") for o in ("ml-prior", "ml", "pl")
-)
 DIFFERENCES = (
     ("accuracy", "accuracy"), ("brier", "accuracy"), ("log_likelihood", "accuracy"), ("auroc", "out-of-episode"),
 )  # fmt: skip
@@ -80,18 +77,6 @@ def temperatures(place: str) -> str:
     return markdown(head, rows)
 
 
-def side_by_side(first: tuple[str, str], second: tuple[str, str]) -> str:
-    """The runs of two places, each (title, place), on the same episodes; the second has results of accuracy alone."""
-    head = [f"{title}: {m}" for title, _ in (first, second) for m in ("accuracy, %", "ECE", "log-likelihood")]
-    rows = []
-    for run, by in runs_of(first[1], METHODS).items():
-        if (file := RESULTS / second[1] / run / "accuracy.json").is_file():
-            both = by["accuracy"], find_results([file])[0]
-            row = [number(result, m) for result in both for m in ("accuracy", "ece", "log_likelihood")]
-            rows.append([label(run, by), *row])
-    return markdown(["", *head], rows)
-
-
 def asked_at_one_shot(place: str) -> str:
     """Runs that were trained on five shots and no others."""
     head = ["", "accuracy, %", "ECE", "MCE", "Brier", "log-likelihood"]
@@ -142,12 +127,6 @@ TABLES = {
     "methods": all_measures,
     "temperatures": temperatures,
     "differences": differences,
-    "kernels": lambda place: all_measures(place, KERNELS),
-    "kernel-differences": lambda place: differences(place, KERNELS),
-    "trained-on-more": lambda place: side_by_side(
-        ("1 shot", f"{place}/1-shot"), ("5 shots", f"{place}/5-shot-at-1-shot")
-    ),
-    "other-machine": lambda place: side_by_side(("main table", place), ("other machine", f"{place}-other-machine")),
     "at-1-shot": asked_at_one_shot,
     "corruptions": corruptions,
     "seeds": lambda place: all_measures(place, with_another_seed(place)),

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 CONFIGURATIONS, RESULTS, RUNS = ROOT / "paper" / "runs", ROOT / "paper" / "results", ROOT / "runs" / "paper"
 PARKED = ROOT / "paper" / "parked"
 # Per-episode figures that a paired comparison in the lab notes needs, by protocol; the others are left out.
-LAB_NOTES = ("omniglot-to-chars74k", "cub-features", "cub-short")
+LAB_NOTES = ("cub-features", "cub-short")
 PAIRED = {
     "accuracy": ("accuracy", "brier", "log_likelihood"),
     "out-of-episode": ("auroc",),

@@ -64,7 +64,7 @@ class _Explained(torch.autograd.Function):
         outer = outer_products(K_star)
         T = (s @ outer[..., None, :, :]).reshape(R.shape)  # its blocks T_cc
         TF = (kT @ U.flatten(-2)).unflatten(-1, (n_way, -1)).movedim(-2, -3)
-        FTF = P.flatten(-3, -2).mT @ U.flatten(-3, -2)
+        FTF = F.flatten(-3, -2).mT @ TF.flatten(-3, -2)
         # (G T G)_cc = R T R + R T F D F^T + F D F^T T R + F D F^T T F D F^T; a half whose transpose is the other one
         FDFTF = (FD.flatten(-3, -2) @ FTF).unflatten(-2, (n_way, n))
         half = _summed(R, T @ R / 2 + TF @ FDT) + _summed(FDFTF.mT, FDT / 2)

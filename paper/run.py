@@ -22,9 +22,9 @@ from polyshot.runs.config import read_toml
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS, RESULTS, RUNS = ROOT / "paper" / "runs", ROOT / "paper" / "results", ROOT / "runs" / "paper"
 PARKED = ROOT / "paper" / "parked"
-# Per-episode figures that a paired comparison in the lab notes needs, by protocol; the others are left out.
+# Runs that came before the benchmarks. They corrupt whole images, and keep per-episode figures for paired comparisons.
 LAB_NOTES = ("cub-features", "cub-short")
-PAIRED = {
+PAIRED = {  # by protocol
     "accuracy": ("accuracy", "brier", "log_likelihood"),
     "out-of-episode": ("auroc",),
     "corruption": ("accuracy", "brier"),
@@ -37,13 +37,14 @@ def place_of(toml: Path) -> Path:
 
 
 def planned(toml: Path) -> PlannedRun:
-    """The run of a TOML file, and its evaluations; corruptions are for photographs."""
-    values = read_toml(toml)
-    others = ["out-of-episode", *(["corruption"] if load_scenario(values["scenario"]).kind == "natural" else [])]
-    evaluations = [Evaluation(temperature=True), Evaluation(others)]
+    """The run of a TOML file, and its evaluations; photographs are also corrupted, as by the paper's code."""
+    values, place = read_toml(toml), place_of(toml)
+    evaluations = [Evaluation(temperature=True), Evaluation(["out-of-episode"])]
+    if load_scenario(values["scenario"]).kind == "natural":
+        evaluations.append(Evaluation(["corruption"], crops=place.parts[0] not in LAB_NOTES))
     if values["shots"] > 1:
         evaluations.append(Evaluation(shots=1, out="at-1-shot"))
-    return PlannedRun.checked(place_of(toml).as_posix(), values, evaluations, RUNS, str(toml))
+    return PlannedRun.checked(place.as_posix(), values, evaluations, RUNS, str(toml))
 
 
 def kept(run: PlannedRun) -> dict[Path, Path]:

@@ -48,14 +48,24 @@ def _scaled_erfcx_at(t):
 
 @no_type_check
 @njit(**OPTIONS)
+def _tail(u):
+    """exp(-u^2 / 2) and the standard normal's mass beyond |u|."""
+    x = abs(u) * 0.7071067811865476
+    power = _exp(max(-x * x, -700.0))
+    t = (x - ERFCX_CENTRE) / (x + ERFCX_CENTRE)
+    return power, 0.5 * power * _scaled_erfcx_at(t) / (1.0 + 2.0 * x)
+
+
+@no_type_check
+@njit(**OPTIONS)
 def log_expected_sigmoids(mean, variance, p, s, first, last, value, slope_m, slope_v):
     """log E[sigmoid(x)], x ~ N(mean, variance), and its two derivatives, for the entries first..last-1.
 
     Uses sigmoid(x) = sum_k p_k Phi(s_k x); far in the tail, exponential tilting first:
     E[sigmoid(x)] = exp(m + v / 2) E[sigmoid(-x - v)]. The derivatives are left out if `slope_m` is empty.
 
-    The entries are computed in blocks of one size, the last filled up, so that an entry has the same bits wherever it
-    stands.
+    Here and below the entries are computed in blocks of one size, the last filled up, so that an entry has the same bits
+    wherever it stands.
     """
     m, v, total = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     by_m, by_v = np.empty(BLOCK), np.empty(BLOCK)
@@ -72,10 +82,7 @@ def log_expected_sigmoids(mean, variance, p, s, first, last, value, slope_m, slo
                 precision = 1.0 / (v[j] + width)
                 root = np.sqrt(precision)
                 u = m[j] * root
-                x = abs(u) * 0.7071067811865476
-                power = _exp(max(-x * x, -700.0))
-                t = (x - ERFCX_CENTRE) / (x + ERFCX_CENTRE)
-                beyond = 0.5 * power * _scaled_erfcx_at(t) / (1.0 + 2.0 * x)
+                power, beyond = _tail(u)
                 total[j] += part * (1.0 - beyond if u > 0.0 else beyond)
                 density = part * root * 0.3989422804014327 * power
                 by_m[j] += density
@@ -101,21 +108,31 @@ def expected_log_sigmoids(mean, variance, p, s, first, last, value, slope_m, slo
     -log sigmoid(x) = E[max(0, e - x)] for logistic e, and e - x is a mixture of normals. The derivatives are
     E[sigmoid(-x)] and -E[sigmoid'(x)] / 2.
     """
-    for i in range(first, last):
-        m = mean[i]
-        total = by_m = by_v = 0.0
+    m, v, total = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    by_m, by_v = np.empty(BLOCK), np.empty(BLOCK)
+    for start in range(first, last, BLOCK):
+        n = min(BLOCK, last - start)
+        for j in range(BLOCK):
+            i = start + min(j, n - 1)
+            m[j], v[j] = mean[i], variance[i]
+            total[j] = by_m[j] = by_v[j] = 0.0
         for k in range(p.shape[0]):
-            deviation = np.sqrt(variance[i] + 1.0 / (s[k] * s[k]))
-            u = m / deviation
-            above = p[k] * 0.5 * math.erfc(u * 0.7071067811865476)
-            density = p[k] * 0.3989422804014327 * math.exp(-0.5 * u * u)
-            total += m * above - deviation * density
-            by_m += above
-            by_v -= 0.5 * density / deviation
-        value[i] = total
-        if slope_m.shape[0] > 0:
-            slope_m[i] = by_m
-            slope_v[i] = by_v
+            part, width = p[k], 1.0 / (s[k] * s[k])
+            for j in range(BLOCK):
+                spread = v[j] + width
+                root = np.sqrt(1.0 / spread)
+                u = m[j] * root
+                power, beyond = _tail(u)
+                above = part * (beyond if u > 0.0 else 1.0 - beyond)
+                density = part * root * 0.3989422804014327 * power
+                total[j] += m[j] * above - spread * density
+                by_m[j] += above
+                by_v[j] -= 0.5 * density
+        for j in range(n):
+            value[start + j] = total[j]
+            if slope_m.shape[0] > 0:
+                slope_m[start + j] = by_m[j]
+                slope_v[start + j] = by_v[j]
     return -1
 
 

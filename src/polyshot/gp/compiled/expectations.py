@@ -64,8 +64,8 @@ def log_expected_sigmoids(mean, variance, p, s, first, last, value, slope_m, slo
     Uses sigmoid(x) = sum_k p_k Phi(s_k x); far in the tail, exponential tilting first:
     E[sigmoid(x)] = exp(m + v / 2) E[sigmoid(-x - v)]. The derivatives are left out if `slope_m` is empty.
 
-    Here and below the entries are computed in blocks of one size, the last filled up, so that an entry has the same bits
-    wherever it stands.
+    Here and below the entries are computed in blocks of one size, the last filled up, so that an entry has the same
+    bits wherever it stands.
     """
     m, v, total = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     by_m, by_v = np.empty(BLOCK), np.empty(BLOCK)

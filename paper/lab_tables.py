@@ -87,7 +87,7 @@ def asked_at_one_shot(place: str) -> str:
     return markdown(head, rows)
 
 
-def corruptions(place: str) -> str:
+def corruption_differences(place: str) -> str:
     """Each corruption at its greatest severity, both seeds; paired differences to `ove-pl` of the same seed."""
     runs = runs_of(place, tuple(f"{run}{seed}" for run in METHODS for seed in SEEDS[:2]))
     nearest = in_paper(place)
@@ -128,7 +128,7 @@ TABLES = {
     "temperatures": temperatures,
     "differences": differences,
     "at-1-shot": asked_at_one_shot,
-    "corruptions": corruptions,
+    "corruption-differences": corruption_differences,
     "seeds": lambda place: all_measures(place, with_another_seed(place)),
     "seed-differences": lambda place: differences(place, with_another_seed(place)[1::2]),
 }

@@ -26,9 +26,9 @@ FOURTEEN = (
 )  # fmt: skip
 BENCHMARK = (
     *FOURTEEN[:12], "cdkt-ml", "cdkt-ml-sharp", "cdkt-pl", "cdkt-pl-sharp", "ove-ml-paper", "ove-ml-paper-rbf",
-    "ove-ml", "ove-ml-rbf", "ove-pl-paper", "ove-pl-paper-rbf", "ove-pl-propagation", "ove-pl-score",
-    "ove-pl", "ove-pl-rbf", "ove-pl-cosine-rbf", "protonet-rotations", "dkt-rotations", "ove-pl-rotations",
-    "ove-pl-rbf-rotations",
+    "ove-ml", "ove-ml-rbf", "ove-ml-linear", "ove-ml-normalized-rbf", "ove-pl-paper", "ove-pl-paper-rbf",
+    "ove-pl-propagation", "ove-pl-score", "ove-pl", "ove-pl-rbf", "ove-pl-linear", "ove-pl-normalized-rbf",
+    "ove-pl-cosine-rbf", "protonet-rotations", "dkt-rotations", "ove-pl-rotations", "ove-pl-rbf-rotations",
 )  # fmt: skip
 HEADLINE = (*FOURTEEN, "ove-pl-rbf", "ove-pl-cosine-rbf")
 SEEDS = ("", "-seed-1", "-seed-2")
@@ -59,9 +59,11 @@ def seeds_of(place: str, run: str) -> list[dict[str, Result]]:
 def label(run: str, by: dict[str, Result]) -> str:
     """The method's name in the paper, and what is not as in the other rows."""
     result = by["accuracy"]
-    if "-paper" in run:  # runs without `settings` average log-probabilities: so the paper's text, but not its code
-        whose = "the paper's settings" if result.training.get("settings") == "paper" else "the paper's text"
-        return f"{METHOD_CLASSES[result.method].short_title(result.options)}, {whose}"
+    title = METHOD_CLASSES[result.method].short_title(result.options)
+    if result.training.get("settings") == "paper":
+        return f"{title}, the paper's settings"
+    if "-paper" in run:  # it averages log-probabilities: so the paper's text, but not its code
+        return f"{title}, the paper's text"
     rotated = ", rotated characters too" if result.training.get("rotations") else ""
     return method_label(result) + rotated + (f", seed {result.seed}" if result.seed else "")
 
@@ -130,6 +132,34 @@ def benchmark(place: str) -> str:
     return markdown(head, rows)
 
 
+def corruptions(place: str) -> str:
+    """Each corruption of the paper, averaged over training seeds."""
+    head = ["", "accuracy, %", "paper's, %", "ECE", "Brier", "paper's"]
+    nearest, rows = in_paper(place), []
+    runs = {run: seeds for run in BENCHMARK if (seeds := seeds_of(place, run))}
+    for name in sorted({name for seeds in runs.values() for name in seeds[0] if name.startswith("corruption")}):
+        corruption = next(iter(runs.values()))[0][name].settings.corruption or ""
+        rows.append([f"**{corruption.replace('_', ' ')}**", *[""] * (len(head) - 1)])
+        for run, seeds in runs.items():
+            results, table = [by[name] for by in seeds], f"corruption:{corruption}"
+            row = [label(run, seeds[0]), over_seeds(results, "accuracy")]
+            row += [papers(results[0], nearest, "accuracy", table)]
+            row += [over_seeds(results, "ece"), over_seeds(results, "brier")]
+            rows.append([*row, papers(results[0], nearest, "brier", table)])
+    return markdown(head, rows)
+
+
+def detection(place: str) -> str:
+    """AUROC of queries from other classes by every score of a method, averaged over training seeds."""
+    head, rows = ["", "own score", "-max logit", "entropy", "variance"], []
+    for run in BENCHMARK:
+        if seeds := seeds_of(place, run):
+            results = [by["out-of-episode"] for by in seeds]
+            measures = ("auroc_own", "auroc", "auroc_entropy", "auroc_variance")
+            rows.append([label(run, seeds[0]), *(over_seeds(results, measure) for measure in measures)])
+    return markdown(head, rows)
+
+
 def headline(place: str) -> str:
     """What a reader of the README wants to know, averaged over training seeds."""
     head = ["", "accuracy, %", "paper's, %", "ECE", "log-likelihood", "AUROC for other classes"]
@@ -159,7 +189,9 @@ def ranks(place: str) -> str:
     return markdown(head, [*rows, agreement])
 
 
-TABLES = {"benchmark": benchmark, "headline": headline, "ranks": ranks}
+TABLES = {
+    "benchmark": benchmark, "corruptions": corruptions, "detection": detection, "headline": headline, "ranks": ranks,
+}  # fmt: skip
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:

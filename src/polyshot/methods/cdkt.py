@@ -80,7 +80,7 @@ class CDKT(GPMethod):
         'Ke, Cao, Ling & Zhou, "Revisiting Logistic-Softmax Likelihood in Bayesian Meta-Learning for Few-Shot '
         'Classification", NeurIPS 2023'
     )
-    paper_options: ClassVar[Mapping[str, Any]] = {"kernel_rate": 1e-4, "init": "he-fan-out"}
+    paper_options: ClassVar[Mapping[str, Any]] = {"kernel_rate": 1e-4, "rule": "monte-carlo", "init": "he-fan-out"}
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class CDKT(GPMethod):
         learn_mean: bool = False,
         n_steps: int = 2,
         test_steps: int = 30,
-        rule: Rule = "monte-carlo",
+        rule: Rule = "log-sigmoid",
         init: Init = "torch",
     ) -> None:
         super().__init__(

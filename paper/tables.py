@@ -25,10 +25,10 @@ FOURTEEN = (
     "bayesian-maml-chaser", "abml", "logistic-softmax-ml", "logistic-softmax-pl", "ove-ml", "ove-pl",
 )  # fmt: skip
 BENCHMARK = (
-    *FOURTEEN[:12], "cdkt-ml", "cdkt-pl", "ove-ml-paper", "ove-ml-paper-rbf", "ove-ml", "ove-ml-rbf", "ove-ml-linear",
-    "ove-ml-normalized-rbf", "ove-pl-paper", "ove-pl-paper-rbf", "ove-pl-propagation", "ove-pl-score", "ove-pl",
-    "ove-pl-rbf", "ove-pl-linear", "ove-pl-normalized-rbf", "ove-pl-cosine-rbf", "protonet-rotations", "dkt-rotations",
-    "ove-pl-rotations", "ove-pl-rbf-rotations",
+    *FOURTEEN[:7], "dkt-paper", *FOURTEEN[7:12], "cdkt-ml", "cdkt-pl", "ove-ml-paper", "ove-ml-paper-rbf", "ove-ml",
+    "ove-ml-rbf", "ove-ml-linear", "ove-ml-normalized-rbf", "ove-pl-paper", "ove-pl-paper-rbf", "ove-pl-propagation",
+    "ove-pl-score", "ove-pl", "ove-pl-rbf", "ove-pl-linear", "ove-pl-normalized-rbf", "ove-pl-cosine-rbf",
+    "protonet-rotations", "dkt-rotations", "ove-pl-rotations", "ove-pl-rbf-rotations",
 )  # fmt: skip
 HEADLINE = (*FOURTEEN, "ove-pl-rbf", "ove-pl-cosine-rbf")
 SEEDS = ("", "-seed-1", "-seed-2")

@@ -132,23 +132,6 @@ def benchmark(place: str) -> str:
     return markdown(head, rows)
 
 
-def corruptions(place: str) -> str:
-    """Each corruption of the paper, averaged over training seeds."""
-    head = ["", "accuracy, %", "paper's, %", "ECE", "Brier", "paper's"]
-    nearest, rows = in_paper(place), []
-    runs = {run: seeds for run in BENCHMARK if (seeds := seeds_of(place, run))}
-    for name in sorted({name for seeds in runs.values() for name in seeds[0] if name.startswith("corruption")}):
-        corruption = next(iter(runs.values()))[0][name].settings.corruption or ""
-        rows.append([f"**{corruption.replace('_', ' ')}**", *[""] * (len(head) - 1)])
-        for run, seeds in runs.items():
-            results, table = [by[name] for by in seeds], f"corruption:{corruption}"
-            row = [label(run, seeds[0]), over_seeds(results, "accuracy")]
-            row += [papers(results[0], nearest, "accuracy", table)]
-            row += [over_seeds(results, "ece"), over_seeds(results, "brier")]
-            rows.append([*row, papers(results[0], nearest, "brier", table)])
-    return markdown(head, rows)
-
-
 def detection(place: str) -> str:
     """AUROC of queries from other classes by every score of a method, averaged over training seeds."""
     head, rows = ["", "own score", "-max logit", "entropy", "variance"], []
@@ -189,9 +172,7 @@ def ranks(place: str) -> str:
     return markdown(head, [*rows, agreement])
 
 
-TABLES = {
-    "benchmark": benchmark, "corruptions": corruptions, "detection": detection, "headline": headline, "ranks": ranks,
-}  # fmt: skip
+TABLES = {"benchmark": benchmark, "detection": detection, "headline": headline, "ranks": ranks}
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
